@@ -1,0 +1,1 @@
+"""The HTTP workers: public APIs in, engine tasks out."""

@@ -1,0 +1,1 @@
+"""The decode engine: one process per loaded model, driving libllama through ctypes."""
