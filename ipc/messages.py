@@ -95,9 +95,10 @@ class LoraScale(Message):
 
 
 class Hello(Message, tag="hello"):
-    """First message of a client, and again after an engine restart; answered by `Welcome`."""
+    """First message on every connection; answered by `Welcome`. Work of an earlier connection is forgotten."""
 
     protocol: int = PROTOCOL
+    slab: bool = True  # False: the client cannot map the slab, its rows travel inline
 
 
 class Task(Message, tag="task"):
@@ -145,6 +146,10 @@ class Abort(Message, tag="abort"):
     """Stop task `id`, whatever its phase. Idempotent; no reply of its own."""
 
     id: int
+
+
+class Bye(Message, tag="bye"):
+    """The client leaves: abort all it has. `Server` also makes one for a client that it finds gone or frozen."""
 
 
 class Free(Message, tag="free"):
@@ -253,11 +258,12 @@ class Welcome(Message, tag="welcome"):
 
 
 class RowRef(Message):
-    """A float32 vector: row `row` of the slab in generation `generation`, or `inline` when no row was free."""
+    """A float32 vector: row `row` of the slab in generation `generation`, or `inline` when that is 0."""
 
     row: int
     generation: int
-    inline: bytes = b""
+    inline: bytes = b""  # little-endian float32
+    floats: int | None = None  # length of the vector; None: the whole row
 
 
 class TokenProbs(Message):
@@ -433,7 +439,7 @@ class Failure(Message, tag="failure"):
 Control = GetSlots | GetMetrics | SlotAction | GetLora | SetLora | LoadLora | DropLora | EndReasoning
 Reply = SlotsReply | MetricsReply | SlotReply | LoraReply | Done | Failure
 
-ToEngine = Hello | Task | Embed | Abort | Free | Control
+ToEngine = Hello | Task | Embed | Abort | Bye | Free | Control
 ToClient = Welcome | Step | Reply
 
 encode = msgspec.msgpack.Encoder().encode
