@@ -1,0 +1,153 @@
+"""Finds libllama, checks that it is the one `engine.llama` describes, binds it, and sends its log to Python's."""
+
+import ctypes
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine import ctype, llama, paths
+from engine.defaults import check_defaults
+
+log = logging.getLogger("llama")
+SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+FIX = "run ./build_llama.sh, or set LLAMARADA_LIB or [engine] library to a folder with the matching build"
+
+
+class LibraryError(RuntimeError):
+    """libllama is missing or is not the one that this package was written for."""
+
+
+class Log:
+    """The callback that libllama logs through. Joins the pieces of a line; can collect what went wrong."""
+
+    LEVELS = {
+        llama.LogLevel.NONE: logging.INFO,
+        llama.LogLevel.DEBUG: logging.DEBUG,
+        llama.LogLevel.INFO: logging.INFO,
+        llama.LogLevel.WARN: logging.WARNING,
+        llama.LogLevel.ERROR: logging.ERROR,
+    }
+
+    def __init__(self) -> None:
+        self.level = logging.INFO
+        self.pending = b""
+        self.complaints: list[list[str]] = []
+
+    def __call__(self, level: int, text: bytes, user_data: object) -> None:
+        if level != llama.LogLevel.CONT:
+            self.flush()
+            self.level = self.LEVELS.get(level, logging.INFO)
+        *lines, self.pending = (self.pending + text).split(b"\n")
+        for line in lines:
+            self.emit(line)
+
+    def flush(self) -> None:
+        pending, self.pending = self.pending, b""
+        self.emit(pending)
+
+    def emit(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip()
+        if not text:
+            return
+        if self.level >= logging.ERROR:
+            for complaints in self.complaints:
+                complaints.append(text)
+        log.log(self.level, "%s", text)
+
+    @contextmanager
+    def collect(self) -> Iterator[list[str]]:
+        """The error lines logged inside the `with`."""
+        complaints: list[str] = []
+        self.complaints.append(complaints)
+        try:
+            yield complaints
+        finally:
+            self.complaints.remove(complaints)
+
+
+def _report_abort(message: bytes) -> None:
+    _log.flush()
+    log.critical("libllama aborts: %s", message.decode("utf-8", "replace").strip())
+
+
+# libllama calls these for as long as the process lives
+_log = Log()
+_log_callback = ctype.ggml_log_callback(_log)
+_abort_callback = ctype.ggml_abort_callback_t(_report_abort)
+_loaded: dict[str, Path] = {}
+
+collect_errors = _log.collect
+
+
+def load(configured: str | None = None) -> Path:
+    """Load libllama once per process and return its folder. `configured` is `[engine] library`.
+
+    LibraryError says what is wrong with the library and what to do.
+    """
+    if "folder" in _loaded and configured is None:
+        return _loaded["folder"]
+    folder = find(configured)
+    if "folder" in _loaded:
+        if folder != _loaded["folder"]:
+            raise LibraryError(f"libllama is already loaded from {_loaded['folder']}; a process can hold only one")
+        return folder
+    for name in ("libggml-base", "libggml"):
+        if (folder / (name + SUFFIX)).exists():
+            open_with_dependents(folder / (name + SUFFIX))
+    library = open_with_dependents(folder / ("libllama" + SUFFIX))
+    check(library, folder)
+    ctype.bind(vars(llama), library)
+    llama.llama_log_set(_log_callback, None)
+    llama.ggml_set_abort_callback(_abort_callback)
+    _loaded["folder"] = folder
+    return folder
+
+
+def load_backends() -> None:
+    """Make the compute devices known; loading weights needs them, a vocabulary does not."""
+    folder = load()
+    if not llama.ggml_backend_reg_count():
+        llama.ggml_backend_load_all_from_path(str(folder).encode())
+    llama.llama_backend_init()
+
+
+def find(configured: str | None = None) -> Path:
+    """The folder that holds libllama: `configured`, else LLAMARADA_LIB, else the newest usable build in the cache."""
+    try:
+        return paths.lib_dir(configured)
+    except FileNotFoundError as error:
+        raise LibraryError(str(error)) from error
+
+
+def open_with_dependents(path: Path) -> ctypes.CDLL:
+    """Open `path`; libraries it needs and the system does not find are taken from its folder."""
+    opened: set[str] = set()
+    while True:
+        try:
+            return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            needed = re.match(r"(lib[^/:]+): cannot open shared object file", str(error))
+            name = needed[1] if needed else ""
+            if not name or name in opened or not (path.parent / name).exists():
+                raise LibraryError(f"{path} cannot be loaded: {error}; {FIX}") from error
+            opened.add(name)
+            open_with_dependents(path.parent / name)
+
+
+def check(library: ctypes.CDLL, folder: Path) -> None:
+    """Raise LibraryError unless `library` fits the declarations of `engine.llama`."""
+    missing = ctype.missing(library)
+    if missing:
+        raise LibraryError(f"{folder} holds another version of libllama: it has no {', '.join(missing)}; {FIX}")
+    for difference in check_defaults(library):
+        raise LibraryError(f"{folder} holds another version of libllama: {difference}; {FIX}")
+
+
+def device_names() -> list[str]:
+    """Names of the compute devices, such as "CPU" and "CUDA0"."""
+    load_backends()
+    devices = (llama.ggml_backend_dev_get(i) for i in range(llama.ggml_backend_dev_count()))
+    return [(llama.ggml_backend_dev_name(device) or b"").decode() for device in devices]
