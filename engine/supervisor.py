@@ -177,12 +177,12 @@ def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
 def main() -> int:
     """Run the supervisor for the configuration that the environment names."""
     settings = config.ambient()
-    address = config.engine_address(settings)
+    address = settings.engine_address()
     return Supervisor(
         command=process.python(os.environ.get(ENGINE_MODULE, "engine")),
         env=engine_environment(os.environ),
         policy=Policy(hang=settings.engine.hang_seconds, drain=settings.http.shutdown_timeout),
-        gauge=Gauge(config.slab_path(settings)),
+        gauge=Gauge(settings.slab_path()),
         files=[address.removeprefix("ipc://")] if address.startswith("ipc://") else [],
     ).run()
 

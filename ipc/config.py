@@ -88,7 +88,8 @@ def _built(values: Mapping[str, Any]) -> Config:
         section, name = key.split(".")
         sections.setdefault(section, {})[name] = value
     default = Config()
-    return replace(default, **{name: replace(getattr(default, name), **fields) for name, fields in sections.items()})
+    changed = {name: replace(getattr(default, name), **fields) for name, fields in sections.items()}
+    return replace(default, given=frozenset(values), **changed)
 
 
 def _overridden(flags: Given, variables: Given) -> list[str]:

@@ -286,6 +286,7 @@ class Config(Section, frozen=True, kw_only=True):
     chat: ChatSection = ChatSection()
     ipc: IpcSection = IpcSection()
     log: LogSection = LogSection()
+    given: frozenset[str] = frozenset()  # keys that somebody set; the model's own metadata does not override these
 
     def run_dir(self) -> Path:
         """Folder of this server's sockets, lock and effective configuration; `ipc.config.make_run_dir` makes it."""
@@ -297,10 +298,10 @@ class Config(Section, frozen=True, kw_only=True):
         """Address of an engine's ROUTER socket for clients on this machine."""
         return f"ipc://{self.run_dir().absolute()}/{name}.sock"
 
-    def slab_path(self, name: str = "engine") -> Path:
+    def slab_path(self, name: str = "engine") -> str:
         """File of an engine's shared memory; apart for servers whose run folders are apart."""
         folder = zlib.crc32(str(self.run_dir().absolute()).encode())
-        return Path("/dev/shm") / f"llamarada-{os.getuid()}-{self.instance}-{folder:08x}-{name}.slab"
+        return f"/dev/shm/llamarada-{os.getuid()}-{self.instance}-{folder:08x}-{name}.slab"
 
     @property
     def instance(self) -> str:

@@ -27,8 +27,8 @@ THREADS = (
     Option(
         "engine.library",
         ("--library",),
-        "LLAMARADA_LIBRARY",
-        "folder that holds libllama (default: LLAMARADA_LIB, then the cache)",
+        "",
+        "folder that holds libllama (default: the one LLAMARADA_LIB names, else the newest build in the cache)",
         value="DIR",
     ),
     Option(
