@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass
 
 import zmq
+import zmq.auth
 from zmq.utils.monitor import parse_monitor_message
 
 from ipc.messages import ToEngine, encode
@@ -21,6 +22,15 @@ class Curve:
     server_key: str
     public_key: str
     secret_key: str
+
+    @classmethod
+    def load(cls, server_file: str, own_file: str) -> "Curve":
+        """Keys from certificate files: the engine's public one and the client's secret one."""
+        server_key = zmq.auth.load_certificate(server_file)[0]
+        public_key, secret_key = zmq.auth.load_certificate(own_file)
+        if secret_key is None:
+            raise ValueError(f"{own_file}: has no secret key")
+        return cls(server_key.decode(), public_key.decode(), secret_key.decode())
 
 
 class Link:

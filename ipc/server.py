@@ -47,6 +47,15 @@ class TcpBind:
     secret_key: str
     clients: tuple[str, ...]
 
+    @classmethod
+    def load(cls, address: str, key_file: str, clients_dir: str) -> "TcpBind":
+        """Keys from certificate files as `zmq.auth.create_certificates` writes them."""
+        secret_key = zmq.auth.load_certificate(key_file)[1]
+        if secret_key is None:
+            raise ValueError(f"{key_file}: has no secret key")
+        clients = tuple(key.decode() for key in zmq.auth.load_certificates(clients_dir))
+        return cls(address, secret_key.decode(), clients)
+
 
 class Server:
     """Receives what clients ask and sends what they get. `slab` is told which clients left and what they freed."""
@@ -94,8 +103,9 @@ class Server:
     # ------------------------------------------------ in
 
     def poll(self, timeout_ms: int) -> bool:
-        """Wait until a message is there, at most `timeout_ms`."""
-        return bool(self._poller.poll(timeout_ms))
+        """Wait until there is something to `receive`, at most `timeout_ms`."""
+        self._probe()
+        return bool(self._left) or bool(self._poller.poll(timeout_ms))
 
     def receive(self, limit: int = 1024) -> list[tuple[bytes, ToEngine]]:
         """Up to `limit` waiting messages with their client, without blocking. `Free` is done here if there is a slab.
@@ -103,7 +113,6 @@ class Server:
         `Hello`: abort what the client left from before and answer with `Welcome`. `Bye`: abort all it has; there is
         one for every client that is found gone or frozen, within about a second even if nothing is sent to it.
         """
-        self._probe()
         messages: list[tuple[bytes, ToEngine]] = [(client, Bye()) for client in self._left]
         self._left.clear()
         for _ in range(limit):

@@ -157,6 +157,8 @@ class Session:
         """Why a request cannot be sent now, "" when it can."""
         if self.info is None:
             return "Loading model" if self.state() is State.LOADING else "the engine is not available"
+        if self._slab is not None and self._slab.state is State.DRAINING:
+            return "the server is shutting down"
         return "the engine hangs" if self._hangs() else ""
 
     def _hangs(self) -> bool:
