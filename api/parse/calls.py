@@ -1,0 +1,187 @@
+"""What every call syntax offers, and the one whose whole call is JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.parse.jsontext import Unreadable, json_value, mended, string_value
+from api.parse.layout import NO_MARKS, Ask, Pair
+from api.parse.output import CallSink, Output
+from api.parse.scan import Scanner, Steps
+
+
+class Calls(Protocol):
+    """A way to write tool calls."""
+
+    def openers(self, ask: Ask) -> tuple[str, ...]:
+        """The texts that begin a call, or a section of calls."""
+
+    def read(self, s: Scanner, out: Output, opener: str) -> Steps[None]:
+        """Read what follows `opener`, as many calls as there are.
+
+        What is read is recorded until a call begins, so that it can go to the content: raises `Unreadable` then.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCalls:
+    """Calls that are JSON objects, such as `<tool_call>{"name": …, "arguments": …}</tool_call>`.
+
+    `name`, `args` and `id` are paths of keys, joined by dots. With `name_is_key` an object is `{NAME: arguments}`.
+    """
+
+    section: Pair = NO_MARKS
+    call: Pair = NO_MARKS
+    array: bool = False
+    name: str = "name"
+    args: str = "arguments"
+    id: str = ""
+    order: tuple[str, ...] = ()  # of the paths, as the template writes them
+    name_is_key: bool = False
+    parallel: bool = True
+    separator: str = ""  # between calls that are neither in an array nor marked
+
+    @property
+    def marked(self) -> bool:
+        """Whether calls stand between marks, so that other JSON is not taken for a call."""
+        return bool(self.section.start or self.call.start)
+
+    @property
+    def late_id(self) -> bool:
+        """Whether a call's id comes after its arguments."""
+        return self.id in self.order and self.order.index(self.id) > self.order.index(self.args)
+
+    def openers(self, ask: Ask) -> tuple[str, ...]:
+        """The section's and the call's opening marks; without any the first character of the JSON."""
+        marks = tuple(mark for mark in (self.section.start, self.call.start) if mark)
+        return marks or (("[", "{") if self.array else ("{",))
+
+    def read(self, s: Scanner, out: Output, opener: str) -> Steps[None]:
+        """Read the objects after `opener` and the marks between and after them."""
+        closers = (self.section.end,) if opener == self.section.start else (self.section.end, self.call.end)
+        between = ("{", "[", "]", ",", ";", self.call.start, self.section.end, self.call.end)
+        n_read, loose = 0, False
+        mark = opener if not self.marked else ""
+        while True:
+            if not mark:
+                yield from s.space()
+                mark = (yield from s.literal(*between)) or ""
+            if mark == "{":
+                yield from read_object(self, s, out)
+                n_read += 1
+                s.record()
+            elif not mark or mark in closers:
+                if not n_read or loose:
+                    raise Unreadable("no call")
+                s.cut_inside(*between)
+                return
+            loose, mark = mark in (",", ";"), ""
+
+
+def read_object(syntax: JsonCalls, s: Scanner, out: Output) -> Steps[None]:
+    """Read one call's object after its opening brace, keys in any order; the call begins as soon as it can."""
+    call = _Object(syntax, out)
+    complete = False
+    try:
+        complete = yield from call.members(s, "")
+    except Unreadable:
+        if not s.exhausted or call.args is None:
+            raise
+    if call.sink is None and not (call.name and (syntax.marked or call.args is not None)):
+        raise Unreadable("not a call")
+    sink = call.sink or call.begin(s)
+    if complete:
+        sink.close()
+
+
+class _Object:
+    """What is known of one call while its object is read."""
+
+    def __init__(self, syntax: JsonCalls, out: Output) -> None:
+        self.syntax = syntax
+        self.out = out
+        self.name = ""
+        self.id = ""
+        self.sink: CallSink | None = None
+        self.args: list[str] | None = None  # that came before the call could begin
+
+    def begin(self, s: Scanner) -> CallSink:
+        """Begin the call."""
+        self.sink = self.out.call(self.name, self.id)
+        s.recorded()
+        for text in self.args or ():
+            self.sink.write(text)
+        return self.sink
+
+    def write(self, text: str) -> None:
+        """Take argument text, for later if the call has not begun."""
+        if self.sink:
+            self.sink.write(text)
+        elif self.args is not None:
+            self.args.append(text)
+
+    def members(self, s: Scanner, prefix: str) -> Steps[bool]:
+        """Read members up to the closing brace; False when the text ends before it."""
+        while True:
+            yield from s.space()
+            char = yield from s.char()
+            if not char:
+                return False
+            if char in "},":
+                s.take(s.pos + 1)
+                if char == "}":
+                    return True
+                continue
+            key = yield from string_value(s)
+            yield from s.space()
+            if (yield from s.literal(":")) is None:
+                raise Unreadable("no colon after a key")
+            yield from s.space()
+            yield from self.member(s, prefix + key)
+
+    def member(self, s: Scanner, path: str) -> Steps[None]:
+        """Read the value of the member at `path`."""
+        syntax = self.syntax
+        if syntax.name_is_key and not self.name:
+            self.name = path
+            yield from self.arguments(s)
+        elif path == syntax.name:
+            self.name = yield from string_value(s)
+            if syntax.marked and not syntax.late_id and (self.id or not syntax.id):
+                self.begin(s)
+        elif path == syntax.id:
+            self.id = yield from _plain(s)
+        elif path == syntax.args:
+            yield from self.arguments(s)
+        elif syntax.name.startswith(path + ".") and (yield from s.literal("{")):
+            yield from self.members(s, path + ".")
+        elif not syntax.marked and path != "type":
+            raise Unreadable(f"a call has no {path!r}")
+        else:
+            yield from json_value(s, _ignore)
+
+    def arguments(self, s: Scanner) -> Steps[None]:
+        """Read the arguments: an object, or one written as a string."""
+        self.args = []
+        if self.name and not self.sink and not self.syntax.late_id:
+            self.begin(s)
+        char = yield from s.char()
+        if char in ("{", "["):
+            yield from json_value(s, self.write)
+        else:
+            text = yield from _plain(s)
+            self.write(mended(text) or json.dumps(text) if text not in ("", "null") else "{}")
+
+
+def _plain(s: Scanner) -> Steps[str]:
+    """Read a string's text, or any other JSON value as it is written."""
+    char = yield from s.char()
+    if char == '"':
+        return (yield from string_value(s))
+    pieces: list[str] = []
+    yield from json_value(s, pieces.append)
+    return "".join(pieces)
+
+
+def _ignore(text: str) -> None:
+    pass

@@ -1,0 +1,40 @@
+"""The parts a format is described with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Pair(NamedTuple):
+    """The marks before and after something; an empty one is absent."""
+
+    start: str = ""
+    end: str = ""
+
+
+NO_MARKS = Pair()
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """How an answer shows its thinking. An empty `start` means that an answer begins with thinking."""
+
+    start: str
+    end: str
+    cut_by: tuple[str, ...] = ()  # call openers that end the thinking too
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Every text that ends the thinking; the first is the one to force."""
+        return (self.end, *self.cut_by)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request asks of the parsing of its answer."""
+
+    tools: Mapping[str, Any] = field(default_factory=dict)  # parameter schema of each function by its name
+    calls: bool = False  # tool calls are looked for
+    apart: bool = True  # thinking goes to the reasoning text; False leaves it, marks included, in the content
+    thinking: bool = True  # the model may think
+    fenced: bool = False  # a ```json fence around the answer is removed

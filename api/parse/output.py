@@ -1,0 +1,102 @@
+"""Where a parser's text goes: reasoning, content and calls, turned into events."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.parse.events import CallArguments, CallStart, Content, Event, Reasoning, compact, random_id
+from api.parse.jsontext import Unreadable
+from api.parse.scan import SPACE
+
+
+class Trimmed:
+    """Text whose white space at the edges may turn out not to count.
+
+    White space at the end is withheld until more text follows, or dropped; at the start it is dropped when `lead`.
+    """
+
+    def __init__(self, kind: type[Reasoning] | type[Content], events: list[Event]) -> None:
+        self.kind = kind
+        self.events = events
+        self.lead = False
+        self.trim = False
+        self.space = ""
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        if self.lead:
+            text = text.lstrip(SPACE)
+            self.lead = not text
+        if self.trim or self.space:
+            text = self.space + text
+            kept = text.rstrip(SPACE) if self.trim else text
+            self.space = text[len(kept) :]
+            text = kept
+        if text:
+            self.events.append(self.kind(text))
+
+    def flush(self) -> None:
+        """Emit the white space withheld."""
+        space, self.space = self.space, ""
+        if space:
+            self.events.append(self.kind(space))
+
+    def drop(self) -> None:
+        """Forget the white space withheld."""
+        self.space = ""
+
+
+class Output:
+    """Collects the events of one answer."""
+
+    def __init__(self, tools: Mapping[str, Any], id_length: int = 32) -> None:
+        self.events: list[Event] = []
+        self.content = Trimmed(Content, self.events)
+        self.reasoning = Trimmed(Reasoning, self.events)
+        self.reasoning.lead = self.reasoning.trim = True
+        self.tools = tools
+        self.id_length = id_length
+        self.n_calls = 0
+        self.thinking = False  # the text so far ends inside the thinking
+        self._ids: set[str] = set()
+
+    def drain(self) -> list[Event]:
+        """The events since the last time."""
+        events = compact(self.events)
+        self.events.clear()
+        return events
+
+    def call(self, name: str, id: str = "") -> "CallSink":
+        """Begin a call. Raises `Unreadable` for a name that is not among the tools."""
+        if (self.tools and name not in self.tools) or not name:
+            raise Unreadable(f"no tool is named {name!r}")
+        if not id or id in self._ids:
+            id = random_id(self.id_length)
+        self._ids.add(id)
+        self.content.drop()
+        self.content.lead = True
+        self.events.append(CallStart(self.n_calls, id, name))
+        self.n_calls += 1
+        return CallSink(self.n_calls - 1, name, self)
+
+
+class CallSink:
+    """Takes the pieces of one call's arguments."""
+
+    def __init__(self, index: int, name: str, output: Output) -> None:
+        self.index = index
+        self.name = name
+        self._events = output.events
+        self.schema: Any = output.tools.get(name)
+
+        self._empty = True
+
+    def write(self, text: str) -> None:
+        """Add JSON text to the arguments."""
+        if text:
+            self._empty = False
+            self._events.append(CallArguments(self.index, text))
+
+    def close(self) -> None:
+        """The call is complete; without arguments they are an empty object."""
+        if self._empty:
+            self.write("{}")
