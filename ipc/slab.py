@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 MAGIC = b"LRDSLAB\0"
 VERSION = 1
-HEADER = struct.Struct("<8s5Qd5Q")  # see `docs/zeromq.md`
+HEADER = struct.Struct("<8s5Qd4Q")  # see `docs/zeromq.md`
 HEADER_BYTES = 128
 ALIGN = 64
 STATE, BEAT, STEPS, LOAD_PROGRESS, ACTIVE, DRAIN = 2, 4, 5, 6, 11, 12  # indices of the words that change
@@ -153,20 +153,6 @@ class Slab:
         """Clock value of the last beat; a value that no longer changes tells of a hang."""
         return self._words[BEAT]
 
-    @property
-    def active(self) -> int:
-        """Tasks the engine has not finished yet."""
-        return self._words[ACTIVE]
-
-    @active.setter
-    def active(self, active: int) -> None:
-        self._words[ACTIVE] = active
-
-    @property
-    def beats(self) -> int:
-        """When the engine was last alive, in ns of CLOCK_MONOTONIC; it hangs when this does not change."""
-        return self._words[BEAT]
-
     def beat(self) -> None:
         """Note that the engine is alive now."""
         self._words[BEAT] = time.monotonic_ns()
@@ -239,17 +225,6 @@ def announce_drain(path: str) -> None:
         os.close(file)
 
 
-def announce_drain(path: str) -> None:
-    """Turn the state of the slab at `path` from READY to DRAINING: clients stop sending tasks. Raises OSError."""
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        magic, _, state = HEADER.unpack(os.pread(file, HEADER.size, 0).ljust(HEADER.size))[:3]
-        if (magic, state) == (MAGIC, State.READY):
-            os.pwrite(file, struct.pack("<Q", State.DRAINING), 8 * STATE)
-    finally:
-        os.close(file)
-
-
 def inode(path: str) -> int | None:
     """Inode of `path`, None when there is no such file."""
     try:
@@ -290,14 +265,14 @@ def _header(n_rows: int, row_floats: int) -> bytes:
     """The header and the first generations. These start at random, so that a row of a former engine never matches."""
     rows_at, stride, _ = _layout(n_rows, row_floats)
     now = time.monotonic_ns()
-    words = HEADER.pack(MAGIC, VERSION, State.LOADING, os.getpid(), now, 0, 0.0, n_rows, row_floats, rows_at, stride, 0)
+    words = HEADER.pack(MAGIC, VERSION, State.LOADING, os.getpid(), now, 0, 0.0, n_rows, row_floats, rows_at, stride)
     start = secrets.randbits(32) + 1
     return words.ljust(HEADER_BYTES, b"\0") + struct.pack("<Q", start) * n_rows
 
 
 def _check_header(path: str, data: mmap.mmap) -> tuple[int, int, int, int, int]:
     """pid, n_rows, row_floats, rows_at and stride of a slab file; raises `SlabError` for anything else."""
-    magic, version, state, pid, _, _, _, n_rows, row_floats, rows_at, stride, _ = HEADER.unpack_from(data)
+    magic, version, state, pid, _, _, _, n_rows, row_floats, rows_at, stride = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise SlabError(f"slab {path}: not a slab file")
     if version != VERSION:
