@@ -9,6 +9,7 @@ from ipc.options import chat, compute, engine, http, model, process, sampling, s
 from ipc.options.option import ConfigError, Mark, Option, closest
 
 OPTIONS: tuple[Option, ...] = (
+    *process.INFORMATION,
     *model.OPTIONS,
     *engine.OPTIONS,
     *compute.OPTIONS,
@@ -16,7 +17,8 @@ OPTIONS: tuple[Option, ...] = (
     *speculative.OPTIONS,
     *http.OPTIONS,
     *chat.OPTIONS,
-    *process.OPTIONS,
+    *process.IPC,
+    *process.LOG,
 )
 
 

@@ -15,7 +15,7 @@ OPTIONS = (
         "model.alias",
         ("-a", "--alias"),
         "LLAMA_ARG_ALIAS",
-        "names for the APIs; sorted, the first is the model's id (default: the file's name)",
+        "names for the APIs, the first is the model's id; a flag's are sorted (default: the file's name)",
         value="A,B",
         parse=names,
     ),

@@ -100,5 +100,3 @@ INFORMATION = (
     Option("", ("-cl", "--cache-list"), mark=LATER, section="information", n_values=0),
     Option("", ("--completion-bash",), mark=LATER, section="information", n_values=0),
 )
-
-OPTIONS = INFORMATION + IPC + LOG
