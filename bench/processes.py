@@ -4,8 +4,24 @@ import asyncio
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
+
+# addresses, permissions, offset, device, inode, path; then one line a value
+MAPPING = re.compile(
+    r"^[0-9a-f]+-[0-9a-f]+ \S+ ([0-9a-f]+) \S+ (\d+) *(.*)\n"
+    r"(?:[A-Z].*\n)*?Rss: +(\d+) kB\n(?:[A-Z].*\n)*?Pss: +(\d+) kB$",
+    re.MULTILINE,
+)
+
+
+class Mapping(NamedTuple):
+    """One line of a process's memory map; sizes in bytes."""
+
+    file: str  # path and offset; "" for memory of no file
+    resident: int
+    share: int  # `resident`, each page divided by the number of processes that have it
 
 
 def family(root: int) -> set[int]:
@@ -34,11 +50,20 @@ def cpu_seconds(root: int) -> float:
 
 
 def memory(root: int) -> int:
-    """Bytes held by the family now; a page shared by n processes counts once (as n times 1/n)."""
-    return sum(_proportional_size(pid) for pid in family(root))
+    """Bytes in RAM held by the family now, each page once: of a mapped file (the weights) what one process has of it,
+    of other memory each process's share. Other programs that map the same file change nothing."""
+    files: dict[str, int] = {}
+    rest = 0
+    for pid in family(root):
+        for mapping in _mappings(pid):
+            if mapping.file:
+                files[mapping.file] = max(files.get(mapping.file, 0), mapping.resident)
+            else:
+                rest += mapping.share
+    return sum(files.values()) + rest
 
 
-async def peak_memory(root: int, stop: asyncio.Event, every_s: float = 0.5) -> int:
+async def peak_memory(root: int, stop: asyncio.Event, every_s: float = 1.0) -> int:
     """The highest `memory` seen until `stop` is set."""
     peak = 0
     while True:
@@ -58,10 +83,13 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _proportional_size(pid: int) -> int:
+def _mappings(pid: int) -> list[Mapping]:
     try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        smaps = Path(f"/proc/{pid}/smaps").read_text()
     except OSError:
-        return 0
-    kilobytes = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
-    return int(kilobytes[1]) * 1024 if kilobytes else 0
+        return []
+    found = []
+    for offset, inode, path, rss, pss in MAPPING.findall(smaps):
+        mapped = inode != "0" and not path.startswith("/dev/shm/")
+        found.append(Mapping(f"{path} {offset}" if mapped else "", int(rss) * 1024, int(pss) * 1024))
+    return found

@@ -1,0 +1,214 @@
+"""The decode loop without HTTP against llama-batched-bench: generated tokens per second of B sequences side by side.
+
+"binding" feeds batches through ctypes and does nothing else, as llama-batched-bench does; "engine" is the engine
+process, with its scheduler, greedy sampling, text and messages, driven through its socket.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from bench import table
+from bench.servers import peer_dir
+from engine.batch import Batch
+from engine.context import Context
+from engine.download import fetch_model
+from engine.model import Model
+from ipc import config as configuration
+from ipc.client import AsyncClient
+from ipc.config import Config
+from ipc.messages import Delta, Sampling, Task
+
+N_BATCH = 2048
+SEQUENCE_CELLS = 512  # context of each sequence
+RUN_SECONDS = 600
+
+
+@dataclass(slots=True)
+class Shape:
+    """What is decoded: `sequences` prompts of `prompt` tokens, each continued by `predict` tokens."""
+
+    model: Path
+    threads: int
+    sequences: int
+    prompt: int
+    predict: int
+
+
+class Line(msgspec.Struct):
+    """The part of llama-batched-bench's output that is looked at."""
+
+    speed_tg: float
+
+
+def main() -> None:
+    """Measure and print the table."""
+    args = _parse()
+    model = args.model or fetch_model("smollm2")
+    rows = []
+    for sequences in args.sequences:
+        shape = Shape(model, args.threads, sequences, args.prompt, args.predict)
+        rows += _rows(sequences, *_measure(shape, args.rounds))
+    print(f"{model.name}, {args.threads} threads, prompts of {args.prompt} tokens, {args.predict} tokens each\n")
+    print(table.render(("sequences", "loop", "tokens/s", "batched-bench", "ratio"), rows, args.markdown))
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.decode_loop", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, help="GGUF file (default: the demo model)")
+    parser.add_argument("--sequences", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--prompt", type=int, default=16)
+    parser.add_argument("--predict", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--markdown", action="store_true")
+    return parser.parse_args()
+
+
+def _measure(shape: Shape, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Tokens per second of llama-batched-bench, the binding and the engine, taking turns."""
+    peer, bare, engine = [], [], []
+    with _engine(shape) as config, _context(shape) as context:
+        for _ in range(rounds):
+            peer.append(_run_peer(shape))
+            bare.append(_run_binding(shape, context))
+            engine.append(asyncio.run(_run_engine(shape, config)))
+            print(f"{shape.sequences}: {peer[-1]:.1f}, {bare[-1]:.1f}, {engine[-1]:.1f} tokens/s", file=sys.stderr)
+    return peer, bare, engine
+
+
+def _rows(sequences: int, peer: list[float], bare: list[float], engine: list[float]) -> list[list[str]]:
+    base = statistics.median(peer)
+    return [
+        [
+            str(sequences),
+            name,
+            table.number(statistics.median(rates)),
+            table.number(base),
+            table.ratio(statistics.median(rates), base),
+        ]
+        for name, rates in (("binding", bare), ("engine", engine))
+    ]
+
+
+def _run_peer(shape: Shape) -> float:
+    command = [str(peer_dir() / "llama-batched-bench"), "-m", str(shape.model), "-t", str(shape.threads)]
+    command += ["-c", str(shape.sequences * SEQUENCE_CELLS), "-b", str(N_BATCH), "--output-format", "jsonl"]
+    command += ["-npp", str(shape.prompt), "-ntg", str(shape.predict), "-npl", str(shape.sequences)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+    return msgspec.json.decode(line, type=Line).speed_tg
+
+
+@contextmanager
+def _context(shape: Shape) -> Iterator[Context]:
+    model = Model.load(shape.model)
+    context = Context(
+        model,
+        n_ctx=shape.sequences * SEQUENCE_CELLS,
+        n_batch=N_BATCH,
+        n_seq_max=shape.sequences,
+        n_threads=shape.threads,
+        n_threads_batch=shape.threads,
+        kv_unified=False,
+    )
+    try:
+        yield context
+    finally:
+        context.close()
+        model.close()
+
+
+def _run_binding(shape: Shape, context: Context) -> float:
+    batch = Batch(N_BATCH)
+    prompts = _prompts(shape, context.model.vocab.n_tokens)
+    context.clear()
+    for sequence, prompt in enumerate(prompts):
+        batch.add(prompt, 0, sequence, "last")
+    _decode(context, batch)
+    begin = time.perf_counter()
+    for step in range(shape.predict):
+        batch.clear()
+        for sequence, prompt in enumerate(prompts):
+            batch.add_token(int(prompt[step % shape.prompt]), shape.prompt + step, sequence)
+        _decode(context, batch)
+    return shape.sequences * shape.predict / (time.perf_counter() - begin)
+
+
+def _decode(context: Context, batch: Batch) -> None:
+    code = context.decode(batch)
+    if code != 0:
+        raise RuntimeError(f"llama_decode returned {code}")
+    context.synchronize()
+
+
+@contextmanager
+def _engine(shape: Shape) -> Iterator[Config]:
+    """An engine process of its own, in a run folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="llamarada-") as folder:
+        flags = ["-m", str(shape.model), "-t", str(shape.threads), "-np", str(shape.sequences), "--run-dir", folder]
+        flags += ["-c", str(shape.sequences * SEQUENCE_CELLS), "-b", str(N_BATCH)]
+        config = configuration.resolve(flags, {}).config
+        environment = {**os.environ, "LLAMARADA_CONFIG": str(configuration.publish(config))}
+        process = subprocess.Popen([sys.executable, "-m", "engine"], env=environment, stdin=subprocess.DEVNULL)
+        try:
+            yield config
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+async def _run_engine(shape: Shape, config: Config) -> float:
+    """Tokens per second from when the last sequence has begun until the first one ends."""
+    client = AsyncClient(config.engine_address(), config.slab_path())
+    await client.start()
+    try:
+        info = await client.ready(60)
+        async with asyncio.timeout(RUN_SECONDS), asyncio.TaskGroup() as group:
+            prompts = _prompts(shape, info.model.n_vocab)
+            runs = [group.create_task(_arrivals(client, prompt, shape.predict)) for prompt in prompts]
+    finally:
+        await client.close()
+    arrivals = [run.result() for run in runs]
+    begin, end = max(times[0][0] for times in arrivals), min(times[-1][0] for times in arrivals)
+    return sum(count for times in arrivals for when, count in times if begin < when <= end) / (end - begin)
+
+
+async def _arrivals(client: AsyncClient, prompt: np.ndarray, predict: int) -> list[tuple[float, int]]:
+    """When tokens came, and how many."""
+    sampling = Sampling(samplers=[], temperature=0.0, ignore_eos=True)
+    task = Task(0, prompt.astype("<i4").tobytes(), sampling, max_tokens=predict, cache_prompt=False)
+    stream = await client.submit(task)
+    times = []
+    try:
+        async for result in stream:
+            if isinstance(result, Delta):
+                times.append((time.perf_counter(), len(result.tokens)))
+    finally:
+        await stream.close()
+    return times
+
+
+def _prompts(shape: Shape, n_vocab: int) -> np.ndarray:
+    """Random tokens [sequences, prompt], as llama-batched-bench takes."""
+    return np.random.default_rng(1).integers(n_vocab // 4, n_vocab // 2, (shape.sequences, shape.prompt), np.int32)
+
+
+if __name__ == "__main__":
+    main()
