@@ -4,7 +4,6 @@ import ctypes
 import fcntl
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -18,8 +17,8 @@ class Busy(RuntimeError):
     """The lock is held by another process; `pid` is what it wrote about itself, None when unreadable."""
 
     def __init__(self, path: str, pid: int | None) -> None:
-        holder = "another process" if pid is None else f"process {pid}"
-        super().__init__(f"{os.path.dirname(path)} is in use by {holder}")
+        holder = "another server" if pid is None else f"the server with process id {pid}"
+        super().__init__(f"{os.path.dirname(path)} is in use by {holder}: stop it, or choose another port or --run-dir")
         self.path, self.pid = path, pid
 
 
@@ -77,14 +76,6 @@ def exit_text(code: int) -> str:
         return f"signal {-code}"
 
 
-def private_dir(path: str) -> None:
-    """Make `path` if missing, and make sure that nobody else can write to it. Raises `PermissionError`."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(f"{path}: must be a directory of user {os.geteuid()} that no other user can write to")
-
-
 def lock(path: str, patience: float = 0.0) -> int:
     """Take the lock file and write our process id into it; returns the open descriptor, whose life is the lock's.
 
@@ -99,9 +90,25 @@ def lock(path: str, patience: float = 0.0) -> int:
             os.close(fd)
             raise Busy(path, pid)
         time.sleep(0.02)
+    if not _is_at(fd, path):  # its last holder removed it between our open and our lock
+        os.close(fd)
+        return lock(path, patience)
     os.ftruncate(fd, 0)
     os.pwrite(fd, b"%d\n" % os.getpid(), 0)
     return fd
+
+
+def unlock(path: str, fd: int) -> None:
+    """Give the lock back and remove its file."""
+    remove(path)
+    os.close(fd)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _try_lock(fd: int) -> bool:

@@ -82,20 +82,26 @@ class Supervisor:
             while self.policy.exit_code is None:
                 for actions in self._events(wakeup):
                     self._act(actions)
-        self._clean()
+        if self.orphaned:
+            process.remove(os.environ.get("LLAMARADA_CONFIG", ""))
         return self.policy.exit_code
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether our parent is gone."""
+        return os.getppid() != self.parent
 
     def _events(self, wakeup: int) -> Iterator[list[Action]]:
         """Wait for the next event; yields the policy's answer to each thing that happened."""
         readable = self._wait(wakeup)
+        if self.engine is not None:  # first, so that a stop finds the newest state
+            yield self.policy.pulse(self.gauge.read(), time.monotonic())
         for number in os.read(wakeup, 64) if wakeup in readable else b"":
             yield self._signalled(number)
-        if os.getppid() != self.parent:
+        if self.orphaned:
             yield self.policy.orphaned(time.monotonic())
         if self._engine_fd in readable:
             yield self.policy.exited(self._reap(), time.monotonic())
-        if self.engine is not None:
-            yield self.policy.pulse(self.gauge.read(), time.monotonic())
         yield self.policy.wake(time.monotonic())
 
     def _wait(self, wakeup: int) -> list[int]:
@@ -112,7 +118,7 @@ class Supervisor:
 
     def _signalled(self, number: int) -> list[Action]:
         now = time.monotonic()
-        if os.getppid() != self.parent:
+        if self.orphaned:
             return self.policy.orphaned(now)
         if number in STOP_SIGNALS:
             return self.policy.stop(now)
@@ -135,7 +141,7 @@ class Supervisor:
             log.log(level, "%s", self._said)
 
     def _spawn(self) -> None:
-        self._clean()
+        self._clean()  # what an engine of an earlier server left
         self.engine = process.spawn(self.command, self.env)
         self._engine_fd = os.pidfd_open(self.engine.pid)
         log.info("started the engine, process %d", self.engine.pid)
@@ -145,6 +151,7 @@ class Supervisor:
         os.close(self._engine_fd)
         code = self.engine.wait(timeout=1)
         self.engine = self._engine_fd = None
+        self._clean()
         return process.exit_text(code)
 
     def _clean(self) -> None:
@@ -177,13 +184,12 @@ def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
 def main() -> int:
     """Run the supervisor for the configuration that the environment names."""
     settings = config.ambient()
-    address = settings.engine_address()
     return Supervisor(
         command=process.python(os.environ.get(ENGINE_MODULE, "engine")),
         env=engine_environment(os.environ),
         policy=Policy(hang=settings.engine.hang_seconds, drain=settings.http.shutdown_timeout),
-        gauge=Gauge(settings.slab_path()),
-        files=[address.removeprefix("ipc://")] if address.startswith("ipc://") else [],
+        gauge=Gauge(str(settings.slab_path())),
+        files=[settings.engine_address().removeprefix("ipc://")],
     ).run()
 
 
