@@ -1,0 +1,13 @@
+"""Faults of a chat request that the client can mend; every one is answered with 400."""
+
+
+class ChatError(Exception):
+    """The request cannot be served as it is; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class TemplateError(ChatError):
+    """The chat template refused the messages, failed, or took too much time or text."""

@@ -1,0 +1,185 @@
+"""A model's chat template: compiled once, rendered with limits, and where it comes from."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from traceback import walk_tb
+from typing import Any
+
+import jinja2
+from jinja2.environment import Template
+from msgspec import Struct
+
+from api.builtin_templates import builtin, detect
+from api.capabilities import Capabilities, find_capabilities
+from api.chat_errors import ChatError, TemplateError
+from api.template_dialect import Dialect
+from api.template_limits import LimitedContext, Limits
+from api.template_sandbox import sandbox
+
+Message = dict[str, Any]
+
+
+class Tokens(Struct, frozen=True):
+    """The marks that a tokenizer puts around a text, as text, and whether it does so by itself."""
+
+    bos: str = ""
+    eos: str = ""
+    add_bos: bool = False
+    add_eos: bool = False
+
+
+class ChatTemplate:
+    """One template. Rendering is safe from several threads, and belongs off the event loop.
+
+    Raises `TemplateError` for a template that does not compile, and whenever one fails to render.
+    """
+
+    def __init__(self, source: str, tokens: Tokens | None = None, limits: Limits | None = None) -> None:
+        self.source = source
+        self.tokens = tokens or Tokens()
+        self.limits = limits or Limits()
+        self.dialect = Dialect(source)
+        self._template = compile_template(source)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool = True,
+        kwargs: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """The prompt, without the BOS and EOS that the tokenizer adds."""
+        moment = now or datetime.now()
+        variables: dict[str, Any] = {
+            "messages": self.dialect.messages(messages),
+            "bos_token": self.tokens.bos,
+            "eos_token": self.tokens.eos,
+            "enable_thinking": enable_thinking,
+            "datetime": moment.strftime("%b %d %Y"),
+            "date_string": moment.strftime("%d %b %Y"),
+        }
+        if tools:
+            variables["tools"] = list(tools)
+        variables |= reasoning_variables(kwargs or {}) | dict(kwargs or {})
+        if add_generation_prompt:
+            variables["add_generation_prompt"] = True
+        return self._trim_marks(self.dialect.prompt(self.run(variables), add_generation_prompt))
+
+    def run(self, variables: Mapping[str, Any]) -> str:
+        """The template's output for exactly these variables."""
+        context = self._template.new_context(dict(variables))
+        assert isinstance(context, LimitedContext)
+        context.start(self.limits)
+        pieces: list[str] = []
+        chars = 0
+        try:
+            for piece in self._template.root_render_func(context):
+                chars += len(piece)
+                context.allow_text(chars)
+                pieces.append(piece)
+        except TemplateError:
+            raise
+        except Exception as error:
+            raise TemplateError(f"the chat template failed{self._where(error)}: {error}") from error
+        return "".join(pieces)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What the template can express, by trial renderings."""
+        return find_capabilities(self)
+
+    def _where(self, error: Exception) -> str:
+        """The template's line that raised `error`."""
+        for frame, line in reversed(list(walk_tb(error.__traceback__))):
+            if frame.f_code.co_filename == "<template>":
+                return f" in line {self._template.get_corresponding_lineno(line)}"
+        return ""
+
+    def _trim_marks(self, text: str) -> str:
+        if self.tokens.add_bos and self.tokens.bos:
+            text = text.removeprefix(self.tokens.bos)
+        if self.tokens.add_eos and self.tokens.eos:
+            text = text.removesuffix(self.tokens.eos)
+        return text
+
+
+def compile_template(source: str) -> Template:
+    """jinja's compiled form of `source`."""
+    try:
+        return sandbox().from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateError(f"the chat template is not valid in line {error.lineno}: {error.message}") from error
+    except Exception as error:
+        raise TemplateError(f"the chat template is not valid: {error}") from error
+
+
+def reasoning_variables(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The names under which templates look for `preserve_reasoning` and `reasoning_effort`."""
+    names: dict[str, Any] = {}
+    keep = kwargs.get("preserve_reasoning")
+    if isinstance(keep, bool):
+        names = {"preserve_thinking": keep}
+        names |= dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not keep)
+    effort = kwargs.get("reasoning_effort")
+    if isinstance(effort, str) and effort:
+        names["reasoning_strength"] = effort
+    return names
+
+
+def suffix_between(without: str, whole: str) -> str:
+    """What `whole` has after the part that it shares with `without`: the generation prompt."""
+    pairs = zip(without, whole, strict=False)
+    shared = next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(without), len(whole)))
+    return whole[shared:]
+
+
+class ChatTemplates:
+    """The template of a model and, where it has one, the variant for requests with tools."""
+
+    def __init__(self, default: ChatTemplate, tool_use: ChatTemplate | None = None, *, jinja: bool = True) -> None:
+        self.default = default
+        self.tool_use = tool_use
+        self.jinja = jinja
+
+    @classmethod
+    def of(
+        cls,
+        model_source: str | None = None,
+        tool_use_source: str | None = None,
+        *,
+        override: str | None = None,
+        jinja: bool = True,
+        tokens: Tokens | None = None,
+    ) -> "ChatTemplates":
+        """By `--chat-template` (`override`: text or a built-in name), the model's own, or ChatML.
+
+        Without jinja a template only serves to recognise one of the built-in ones.
+        """
+        if override:
+            return cls(ChatTemplate(resolve(override, jinja), tokens), jinja=jinja)
+        source = model_source or tool_use_source or "chatml"
+        variant = ChatTemplate(tool_use_source, tokens) if jinja and tool_use_source else None
+        return cls(ChatTemplate(resolve(source, jinja), tokens), variant, jinja=jinja)
+
+    def select(self, tools: Sequence[Any]) -> ChatTemplate:
+        """The template for a request with these tools."""
+        return self.tool_use if tools and self.tool_use else self.default
+
+
+def resolve(source: str, jinja: bool) -> str:
+    """The jinja source that `source` (a built-in name or a template) stands for."""
+    named = builtin(source.strip())
+    if named is not None:
+        return named
+    if jinja:
+        return source
+    known = detect(source)
+    if known is None:
+        raise ChatError("this custom template is not supported, try using --jinja")
+    text = builtin(known)
+    assert text is not None
+    return text
