@@ -1,0 +1,88 @@
+"""From a task on the wire to a sequence in the queue, or to the error that says why not."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.candidates import Candidates
+from engine.compiler import Compiler
+from engine.grammar import Grammar
+from engine.reasoning import Reasoning
+from engine.sampler import Sampler
+from engine.sequence import Sequence
+from engine.vocab import Vocab
+from ipc.messages import Error, Task
+
+_RETRY = "the queue is full, try again later"
+
+
+class Refusal(Exception):
+    """A task cannot be taken; carries the error for its Final."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def invalid(message: str) -> Refusal:
+    """A client's fault: HTTP 400."""
+    return Refusal(Error(400, "invalid_request_error", message))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a task may ask of this engine."""
+
+    n_slots: int
+    n_ctx_slot: int
+    max_queue: int | None = None
+
+
+class Admission:
+    """Checks tasks and builds their samplers; constraints compile on another thread, so building has two halves."""
+
+    def __init__(self, vocab: Vocab, candidates: Candidates, limits: Limits, clock: Callable[[], float]) -> None:
+        self._vocab = vocab
+        self._candidates = candidates
+        self._limits = limits
+        self._clock = clock
+        self.compiler = Compiler(vocab, candidates)
+
+    def check(self, task: Task, n_queued: int) -> np.ndarray:
+        """The prompt's tokens. Raises Refusal."""
+        if len(task.tokens) % 4:
+            raise invalid("tokens: not a whole number of int32")
+        prompt = np.frombuffer(task.tokens, "<i4").astype(np.int32)
+        n = len(prompt)
+        if n and (int(prompt.min()) < 0 or int(prompt.max()) >= self._vocab.n_tokens):
+            raise invalid("Prompt contains invalid tokens")
+        if n >= self._limits.n_ctx_slot:
+            raise Refusal(self._too_long(n))
+        if task.slot is not None and not 0 <= task.slot < self._limits.n_slots:
+            raise invalid(f"Field 'id_slot': there is no slot {task.slot}, only 0 to {self._limits.n_slots - 1}")
+        if self._limits.max_queue is not None and n_queued >= self._limits.max_queue:
+            raise Refusal(Error(429, "rate_limit_error", _RETRY))
+        return prompt
+
+    def compile(self, task: Task) -> "Future[Grammar] | None":
+        """Start compiling the task's constraint, if it has one."""
+        return self.compiler.submit(task.constraint) if task.constraint is not None else None
+
+    def sequence(self, client: bytes, task: Task, prompt: np.ndarray, grammar: Grammar | None) -> Sequence:
+        """The sequence for a checked task. Raises Refusal when its sampler cannot be made."""
+        reasoning = Reasoning(task.reasoning, self._vocab) if task.reasoning is not None else None
+        try:
+            sampler = Sampler(self._vocab, task.sampling, self._candidates, grammar, reasoning)
+        except ValueError as problem:
+            raise invalid(f"Failed to initialize samplers: {problem}") from problem
+        return Sequence.of(client, task, prompt, sampler, self._clock())
+
+    def close(self) -> None:
+        self.compiler.close()
+
+    def _too_long(self, n: int) -> Error:
+        n_ctx = self._limits.n_ctx_slot
+        text = f"request ({n} tokens) exceeds the available context size ({n_ctx} tokens), try increasing it"
+        return Error(400, "exceed_context_size_error", text, n_prompt_tokens=n, n_ctx=n_ctx)

@@ -1,0 +1,70 @@
+"""Which slot a prompt gets, and where the longest part of it has been evaluated already. Pure policy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.sequence import Phase, Sequence
+from engine.slot import Slot, common_prefix
+
+_WORTH_KEEPING = 0.5  # of a slot's cache; below, another slot is taken and the shared part is copied
+_WORTH_WAITING = 32  # tokens that a neighbour must be about to read for us
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`n` leading tokens of a prompt are evaluated in `slot`."""
+
+    slot: Slot
+    n: int
+
+
+def choose_slot(slots: list[Slot], prompt: np.ndarray, wanted: int | None, similarity: float) -> Slot | None:
+    """The idle slot to take, or None when there is none: the wanted one, the most similar, the longest unused.
+
+    A similar slot is taken only when most of its cache survives, or when every idle slot holds something: the
+    shared beginning can be copied, what a branch would cut off cannot be brought back.
+    """
+    if wanted is not None:
+        return slots[wanted] if slots[wanted].idle else None
+    idle = [slot for slot in slots if slot.idle]
+    if not idle:
+        return None
+    oldest = min(idle, key=lambda slot: (slot.n_past > 0, slot.last_used))
+    if similarity <= 0:
+        return oldest
+    best = max(idle, key=lambda slot: common_prefix(slot.reusable, prompt))
+    n = common_prefix(best.reusable, prompt)
+    if n <= similarity * len(prompt):
+        return oldest
+    keeps_most = n >= _WORTH_KEEPING * best.n_past
+    return best if keeps_most or oldest.n_past > 0 else oldest
+
+
+def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray) -> Source:
+    """Where most of `prompt` has been evaluated under the same adapters; `target` itself wins a tie.
+
+    One token of the prompt is always left to evaluate, for its logits.
+    """
+    best, wanted = Source(target, 0), target.sequence.adapters if target.sequence else target.adapters
+    for slot in [target, *(other for other in slots if other is not target)]:
+        if slot.n_past and slot.adapters == wanted:
+            n = min(common_prefix(slot.reusable, prompt), len(prompt) - 1)
+            if n > best.n:
+                best = Source(slot, n)
+    return best
+
+
+def provider(slots: list[Slot], sequence: Sequence, have: int) -> Slot | None:
+    """A slot that is reading a longer common prefix than the `have` tokens available now: worth waiting for."""
+    best, gain = None, _WORTH_WAITING
+    for slot in slots:
+        other = slot.sequence
+        if other is None or other is sequence or other.phase is not Phase.PREFILL:
+            continue
+        if other.adapters != sequence.adapters:
+            continue
+        n = min(common_prefix(slot.tokens.view, sequence.prompt), len(sequence.prompt) - 1)
+        if n - have >= gain:
+            best, gain = slot, n - have
+    return best

@@ -1,0 +1,117 @@
+"""Answers what clients ask about the engine itself: slots, metrics, thinking control."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.memory import Memory
+from engine.metrics import Metrics
+from engine.sequence import Phase, Sequence
+from engine.sequences import Sequences
+from engine.slot import Slot
+from engine.vocab import Vocab
+from ipc.messages import (
+    Control,
+    Done,
+    EndReasoning,
+    Error,
+    Failure,
+    GetMetrics,
+    GetSlots,
+    MetricsReply,
+    SlotAction,
+    SlotReply,
+    SlotsReply,
+    SlotState,
+)
+from ipc.server import Server
+
+
+@dataclass(eq=False)
+class Controls:
+    """Control messages; an action on a busy slot waits in `deferred` until the slot is idle."""
+
+    slots: list[Slot]
+    memory: Memory
+    metrics: Metrics
+    sequences: Sequences
+    vocab: Vocab
+    server: Server
+
+    def __post_init__(self) -> None:
+        self._deferred: list[tuple[bytes, SlotAction]] = []
+
+    def handle(self, client: bytes, message: Control) -> None:
+        match message:
+            case GetSlots():
+                states = [self._state(slot, message.debug) for slot in self.slots]
+                self.server.send(client, SlotsReply(message.id, states, len(self.sequences.queue)))
+            case GetMetrics():
+                busy = sum(not slot.idle for slot in self.slots)
+                values = self.metrics.values(busy, len(self.sequences.queue), reset=message.reset)
+                accepted = self.metrics.accepted_per_position
+                self.server.send(client, MetricsReply(message.id, values, accepted))
+            case SlotAction():
+                self._deferred.append((client, message))
+            case EndReasoning():
+                self._end_reasoning(client, message)
+            case _:
+                self._fail(client, message.id, 501, "not_supported_error", "this engine does not support the request")
+
+    def run_deferred(self) -> None:
+        """Carry out slot actions whose slot is idle."""
+        for entry in list(self._deferred):
+            client, action = entry
+            if not 0 <= action.slot < len(self.slots):
+                self._deferred.remove(entry)
+                self._fail(client, action.id, 400, "invalid_request_error", "Invalid slot ID")
+            elif self.slots[action.slot].idle:
+                self._deferred.remove(entry)
+                self._act(client, action)
+
+    def _act(self, client: bytes, action: SlotAction) -> None:
+        slot = self.slots[action.slot]
+        if action.action == "erase":
+            n = slot.n_past
+            self.memory.clear(slot)
+            self.server.send(client, SlotReply(action.id, slot.id, n))
+        else:
+            self._fail(client, action.id, 501, "not_supported_error", "slot files are not supported yet")
+
+    def _end_reasoning(self, client: bytes, message: EndReasoning) -> None:
+        sequence = self.sequences.get((client, message.task))
+        if sequence is None:
+            text = "no active completion for this id"
+        elif sequence.sampler.reasoning is None or not sequence.sampler.reasoning.controllable:
+            text = "reasoning control not enabled for this completion"
+        else:
+            sequence.sampler.reasoning.end()
+            self.server.send(client, Done(message.id))
+            return
+        self._fail(client, message.id, 404, "not_found_error", text)
+
+    def _state(self, slot: Slot, debug: bool) -> SlotState:
+        sequence = slot.sequence or slot.previous
+        state = SlotState(slot.id, slot.n_ctx, not slot.idle)
+        if sequence is None:
+            return state
+        running = slot.sequence is not None
+        state.has_task, state.task = True, sequence.task.id
+        state.state = sequence.phase.value if running else "idle"
+        state.n_prompt = len(sequence.prompt)
+        state.n_prompt_processed, state.n_prompt_cached = sequence.n_evaluated, sequence.n_cached
+        state.n_decoded = len(sequence.output) if running else 0
+        state.n_remain = sequence.n_remaining if running else None
+        state.has_next_token = running and sequence.phase is Phase.GENERATING
+        state.has_new_line = sequence.has_new_line
+        state.params = msgspec.structs.replace(sequence.task, tokens=b"", message_starts=[])
+        if debug:
+            self._add_texts(state, sequence)
+        return state
+
+    def _add_texts(self, state: SlotState, sequence: Sequence) -> None:
+        state.prompt = self.vocab.decode(sequence.prompt, special=True).decode("utf-8", "replace")
+        state.generated = sequence.generated
+
+    def _fail(self, client: bytes, request: int, code: int, kind: str, text: str) -> None:
+        self.server.send(client, Failure(request, Error(code, kind, text)))

@@ -1,0 +1,179 @@
+"""One decode step: evaluate the planned chunks, then sample and append. The hot path."""
+
+import logging
+from collections.abc import Callable
+
+from engine.batch import Batch, Output
+from engine.context import Context
+from engine.emitter import Emitter
+from engine.grammar import GrammarError
+from engine.memory import Memory
+from engine.metrics import Metrics
+from engine.scheduler import Chunk, Cost
+from engine.sequence import Phase, Sequence
+from engine.sequences import Sequences
+from engine.slot import Slot
+from ipc.messages import Error, TokenProbs
+
+log = logging.getLogger(__name__)
+
+_DONE, _NO_ROOM = 0, 1  # libllama's answers to a decode
+
+
+class Decoder:
+    """Moves slots forward. Room in the KV memory is made here, because only a decode tells that it is missing."""
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        batch: Batch,
+        slots: list[Slot],
+        memory: Memory,
+        sequences: Sequences,
+        emitter: Emitter,
+        metrics: Metrics,
+        cost: Cost,
+        clock: Callable[[], float],
+        context_shift: bool,
+    ) -> None:
+        self._context = context
+        self._batch = batch
+        self._slots = slots
+        self._memory = memory
+        self._sequences = sequences
+        self._emitter = emitter
+        self._metrics = metrics
+        self._cost = cost
+        self._clock = clock
+        self._context_shift = context_shift
+
+    def step(self, chunks: list[Chunk]) -> None:
+        """Evaluate `chunks`, and sample for each that ends in an output."""
+        row = 0
+        for chunk in self._decode(chunks):
+            slot, sequence = chunk.slot, chunk.slot.sequence
+            self._memory.evaluated(slot, chunk.n)
+            row += chunk.n
+            assert sequence is not None
+            if sequence.phase is Phase.PREFILL:
+                self._read(sequence, chunk, row - chunk.n)
+            if chunk.output:
+                self._sample(sequence, slot, row - 1)
+
+    def shift_full(self) -> None:
+        """Drop old tokens of generating sequences that have reached their context (spec/engine.md §6 A)."""
+        if not self._context_shift:
+            return
+        for slot in self._slots:
+            sequence = slot.sequence
+            if sequence is None or sequence.phase is not Phase.GENERATING or len(slot.tokens) < slot.n_ctx:
+                continue
+            keep, discard = sequence.shift_extent(slot.n_past, slot.n_ctx, self._emitter.adds_bos)
+            self._memory.shift(slot, keep, discard)
+            sequence.truncated = True
+
+    def _decode(self, chunks: list[Chunk]) -> list[Chunk]:
+        """The chunks that were evaluated; where the memory is full, idle slots and then the youngest give way."""
+        while chunks:
+            self._fill(chunks)
+            begun = self._clock()
+            code = self._context.decode(self._batch)
+            if code == _DONE:
+                self._account(chunks, self._clock() - begun)
+                return chunks
+            if code != _NO_ROOM:
+                self._compute_error(chunks, code)
+                return []
+            if not self._evict_idle():
+                victim = self._give_way()
+                chunks = [chunk for chunk in chunks if chunk.slot is not victim]
+        return []
+
+    def _fill(self, chunks: list[Chunk]) -> None:
+        self._batch.clear()
+        for chunk in chunks:
+            slot, sequence = chunk.slot, chunk.slot.sequence
+            every = sequence is not None and sequence.task.prompt_probs and sequence.phase is Phase.PREFILL
+            output: Output = "all" if every else "last" if chunk.output else False
+            self._batch.add(slot.todo[: chunk.n], slot.n_past, slot.id, output)
+
+    def _account(self, chunks: list[Chunk], ms: float) -> None:
+        self._metrics.decoded(len(chunks))
+        total = sum(chunk.n for chunk in chunks)
+        prompt = sum(c.n for c in chunks if c.slot.sequence is not None and c.slot.sequence.phase is Phase.PREFILL)
+        self._cost.observe(total - prompt, prompt, ms)
+
+    def _evict_idle(self) -> bool:
+        """Clear the idle slot that was unused for longest; False when none holds anything."""
+        idle = [slot for slot in self._slots if slot.idle and slot.n_past]
+        if idle:
+            self._memory.clear(min(idle, key=lambda slot: slot.last_used))
+        return bool(idle)
+
+    def _give_way(self) -> Slot:
+        """Running sequences fill the memory: the youngest is parked. The last one left ends with the text it has."""
+        running = [slot.sequence for slot in self._slots if slot.sequence is not None]
+        victim = max(running, key=lambda sequence: sequence.precedence)
+        slot = victim.slot
+        assert slot is not None
+        if len(running) == 1:
+            victim.truncated = True
+            self._sequences.finish(victim, "limit")
+        else:
+            log.info("KV memory is full: task %d is parked with %d tokens", victim.task.id, slot.n_past)
+            self._sequences.park(victim)
+        self._memory.clear(slot)
+        return slot
+
+    def _compute_error(self, chunks: list[Chunk], code: int) -> None:
+        log.error("decode failed with code %d", code)
+        text = "Invalid input batch." if code == -1 else "Compute error."
+        for chunk in chunks:
+            if chunk.slot.sequence is not None:
+                self._sequences.fail(chunk.slot.sequence, Error(500, "server_error", text))
+            self._memory.clear(chunk.slot)
+
+    def _read(self, sequence: Sequence, chunk: Chunk, first_row: int) -> None:
+        """Prompt tokens of `sequence` have been evaluated."""
+        sequence.n_evaluated += chunk.n
+        if sequence.task.prompt_probs:
+            rows = [self._context.logits(first_row + i) for i in range(chunk.n)]
+            self._emitter.prompt_rows(sequence, chunk.slot.n_past - chunk.n, rows)
+        moment = self._clock()
+        self._emitter.progress(sequence, chunk.slot.n_past, moment)
+        if chunk.output:
+            sequence.phase = Phase.GENERATING
+            if sequence.clock.generating is None:
+                sequence.clock.generating = moment
+                ms = moment - (sequence.clock.started or moment)
+                self._metrics.prompt_done(sequence.n_evaluated, sequence.n_cached, ms)
+
+    def _sample(self, sequence: Sequence, slot: Slot, row: int) -> None:
+        if sequence.task.max_tokens == 0:
+            self._sequences.finish(sequence, "limit")
+            return
+        logits = self._context.logits(row)
+        sampler = sequence.sampler
+        try:
+            token = sampler.sample(logits, sequence.task.post_sampling_probs)
+            self._append(sequence, slot, token, self._emitter.probs(sequence, token, logits))
+            if sequence.finish is None and sampler.grammar is not None and not sequence.task.n_probs:
+                self._append_forced(sequence, slot)
+        except GrammarError as problem:
+            self._sequences.fail(sequence, Error(500, "server_error", f"the constraint failed: {problem}"))
+            return
+        if sequence.finish is not None:
+            self._sequences.finish(sequence)
+
+    def _append_forced(self, sequence: Sequence, slot: Slot) -> None:
+        """Jump ahead over tokens that the constraint leaves no choice about: one batch evaluates them all."""
+        for token in sequence.sampler.forced():
+            if sequence.finish is None:
+                self._append(sequence, slot, token, None)
+
+    def _append(self, sequence: Sequence, slot: Slot, token: int, probs: TokenProbs | None) -> None:
+        sequence.sampler.accept(token)
+        slot.tokens.append(token)
+        full = not self._context_shift and len(slot.tokens) >= slot.n_ctx
+        self._emitter.append(sequence, token, probs, full, self._clock())

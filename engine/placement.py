@@ -1,0 +1,94 @@
+"""Brings queued sequences into slots and gives each the longest prefix that is evaluated somewhere."""
+
+from collections.abc import Callable
+
+from engine.cache import choose_slot, longest_prefix, provider
+from engine.emitter import Emitter
+from engine.memory import Memory
+from engine.sequence import Phase, Sequence
+from engine.sequences import Sequences
+from engine.slot import Slot, common_prefix
+from ipc.messages import Error
+
+_MARGIN = 8  # a sequence starts in shared KV when prompt and this part of the context (or its limit) fit
+
+
+class Placement:
+    """First come, first served; slots by similarity, then by age (spec/engine.md §5)."""
+
+    def __init__(
+        self,
+        slots: list[Slot],
+        memory: Memory,
+        sequences: Sequences,
+        emitter: Emitter,
+        clock: Callable[[], float],
+        similarity: float,
+    ) -> None:
+        self._slots = slots
+        self._memory = memory
+        self._sequences = sequences
+        self._emitter = emitter
+        self._clock = clock
+        self._similarity = similarity
+
+    def expire(self) -> None:
+        """End what has run out of time before its first token."""
+        moment = self._clock()
+        for sequence in self._sequences.all():
+            if sequence.late(moment):
+                text = "the request ran out of time before its first token"
+                self._sequences.fail(sequence, Error(408, "timeout_error", text))
+
+    def start_queued(self) -> None:
+        """Give free slots to queued sequences, oldest first; one that waits for a certain slot is passed over."""
+        for sequence in list(self._sequences.queue):
+            slot = choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity)
+            if slot is not None:
+                if not self._has_room(sequence):
+                    return
+                self._sequences.queue.remove(sequence)
+                self._start(sequence, slot)
+            elif sequence.task.slot is None:
+                return
+
+    def join_waiting(self) -> None:
+        """Let each new sequence begin, unless a neighbour is about to have read more of what they share."""
+        for slot in self._slots:
+            sequence = slot.sequence
+            if sequence is not None and sequence.phase is Phase.WAITING:
+                self._join(sequence, slot)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """Whether shared KV has space for all tokens and some output; an engine at rest always tries."""
+        running = [slot for slot in self._slots if slot.sequence is not None]
+        if not running:
+            return True
+        tokens = sequence.tokens
+        shared = max(common_prefix(slot.reusable, tokens) for slot in running) if sequence.task.cache_prompt else 0
+        promised = sum(len(slot.sequence.tokens) - slot.n_past for slot in running if slot.sequence is not None)
+        margin = sequence.slot_margin(_MARGIN, running[0].n_ctx)
+        return len(tokens) - shared + margin <= self._memory.available(running) - promised
+
+    def _start(self, sequence: Sequence, slot: Slot) -> None:
+        slot.sequence, sequence.slot = sequence, slot
+        sequence.phase = Phase.WAITING
+        moment = self._clock()
+        if sequence.clock.started is None:
+            sequence.clock.started = moment
+            sequence.sampler.prime(sequence.prompt)
+
+    def _join(self, sequence: Sequence, slot: Slot) -> None:
+        tokens, n = sequence.tokens, 0
+        if sequence.task.cache_prompt and not sequence.task.prompt_probs:
+            source = longest_prefix(self._slots, slot, tokens)
+            if provider(self._slots, sequence, source.n) is not None:
+                return
+            n = source.n if source.slot is slot else self._memory.copy(source.slot, slot, source.n)
+        n = self._memory.cut(slot, n)
+        slot.tokens.set(tokens)
+        slot.adapters = sequence.adapters
+        sequence.phase = Phase.PREFILL
+        if not sequence.output:
+            sequence.n_cached = n
+        self._emitter.progress(sequence, n, self._clock())

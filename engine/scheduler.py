@@ -1,0 +1,97 @@
+"""Decides what each decode step evaluates. Pure policy: no ctypes, no sockets, no clock of its own."""
+
+from dataclasses import dataclass
+
+from engine.sequence import Phase
+from engine.slot import Slot
+
+_SMOOTHING = 0.2  # weight of the newest measurement
+_GAP_FACTOR = 2.5  # without a target, a step with prompt work may take this much of a plain decode step
+_FIRST_SHARE = 64  # prompt tokens beside generated ones before costs are known
+_SMALLEST_SHARE = 16  # prompt tokens a step always carries, so that prompts end
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Evaluate the next `n` tokens of `slot`; `output` says whether the last of them yields logits."""
+
+    slot: Slot
+    n: int
+    output: bool
+
+
+class Cost:
+    """What steps cost, learned from measurements: a plain decode step by its size, and a prompt token beside it."""
+
+    def __init__(self) -> None:
+        self._decode_ms: dict[int, float] = {}  # by the bit length of the number of generated tokens
+        self.prompt_token_ms: float | None = None
+
+    def observe(self, n_decode: int, n_prompt: int, ms: float) -> None:
+        """A step with `n_decode` generated and `n_prompt` prompt tokens took `ms`."""
+        if n_decode and not n_prompt:
+            size = n_decode.bit_length()
+            self._decode_ms[size] = _blend(self._decode_ms.get(size), ms)
+        elif n_prompt:
+            base = (self.decode_ms(n_decode) or 0.0) if n_decode else 0.0
+            self.prompt_token_ms = _blend(self.prompt_token_ms, max(0.0, ms - base) / n_prompt)
+
+    def decode_ms(self, n_decode: int) -> float | None:
+        """A plain step with `n_decode` tokens, from the nearest size that was measured."""
+        size = n_decode.bit_length()
+        nearest = min(self._decode_ms, key=lambda known: abs(known - size), default=None)
+        return None if nearest is None else self._decode_ms[nearest]
+
+
+def _blend(old: float | None, new: float) -> float:
+    return new if old is None else old + _SMOOTHING * (new - old)
+
+
+class Scheduler:
+    """Every generating slot gets its tokens in every step; prompts share what the step can carry beside them.
+
+    `largest` bounds the tokens of one step (libllama's physical batch), which also bounds how long an abort waits.
+    """
+
+    def __init__(self, largest: int, target_gap_ms: float | None = None) -> None:
+        self._largest = largest
+        self._target_gap_ms = target_gap_ms
+        self.cost = Cost()
+
+    def plan(self, slots: list[Slot]) -> list[Chunk]:
+        """The chunks of the next step, generating slots first; empty when there is nothing to evaluate."""
+        busy = [slot for slot in slots if slot.sequence is not None]
+        generating = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.GENERATING]
+        chunks = [Chunk(slot, len(slot.todo), True) for slot in generating]
+        reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
+        room = self._prompt_share(sum(chunk.n for chunk in chunks))
+        return chunks + share(reading, room)
+
+    def _prompt_share(self, n_decode: int) -> int:
+        """Prompt tokens that a step may carry beside `n_decode` generated ones."""
+        room = max(0, self._largest - n_decode)
+        if not n_decode:
+            return room
+        decode_ms, token_ms = self.cost.decode_ms(n_decode), self.cost.prompt_token_ms
+        if decode_ms is None or token_ms is None:
+            return min(room, _FIRST_SHARE)
+        target = self._target_gap_ms or _GAP_FACTOR * decode_ms
+        affordable = (target - decode_ms) / max(token_ms, 1e-6)
+        return min(room, max(_SMALLEST_SHARE, int(affordable)))
+
+
+def share(reading: list[Slot], room: int) -> list[Chunk]:
+    """Split `room` fairly: what a short prompt does not need goes to the longer ones."""
+    chunks = []
+    for left, slot in zip(range(len(reading), 0, -1), sorted(reading, key=lambda s: len(s.todo)), strict=True):
+        remaining = len(slot.todo)
+        n = min(remaining, -(-room // left), _step_limit(slot))
+        if n > 0:
+            chunks.append(Chunk(slot, n, n == remaining))
+            room -= n
+    return chunks
+
+
+def _step_limit(slot: Slot) -> int:
+    """A task that wants its prompt's logits is read in pieces that its reader can keep up with."""
+    return 32 if slot.sequence is not None and slot.sequence.task.prompt_probs else 1 << 30
