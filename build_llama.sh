@@ -30,15 +30,16 @@ say() { echo "build_llama: $*" >&2; }
 
 main() {
     parse "$@"
-    if [[ -n $if_missing ]] && ask_paths 'lib_dir()' >/dev/null 2>&1; then return; fi
+    if [[ -n $if_missing ]] && ask 'paths.lib_dir()' >/dev/null 2>&1; then return; fi
     prepare
     if [[ ! -f $home/libllama/$key/build.json || -n $own_source ]]; then
         fetch_source
         configure
         compile llama mtmd
         install_libraries
+    else
+        prove_abi "$home/libllama/$key/include"
     fi
-    prove_abi "$home/libllama/$key/include"
     touch "$home/libllama/$key/build.json"  # the newest is the one in use
     say "done: $home/libllama/$key"
 }
@@ -59,16 +60,17 @@ parse() {
     [[ -z $own_source || -z $tag ]] || die "--source and --tag exclude each other"
 }
 
-ask_paths() { (cd "$root" && "$python" -c "from engine.paths import *; print($1)"); }
+ask() { (cd "$root" && "$python" -c "from engine import build, paths; print($1)"); }
 ask_build() { (cd "$root" && "$python" -m engine.build "$@" --variant "$variant" --cmake-args="${CMAKE_ARGS:-}"); }
 
-# Finds the tools and sets home, pin, source, key and build.
+# Finds the tools and sets home, pin, pin_sha256, source, key and build.
 prepare() {
     CXX=${CXX:-c++}
     command -v "$CXX" >/dev/null || die "no C++ compiler ('$CXX'): install one (Debian: apt-get install g++), or set CXX"
     [[ -x $root/.venv/bin/cmake && -x $root/.venv/bin/ninja ]] || make -C "$root" tools
-    home=$(ask_paths 'home()')
-    pin=$(ask_paths 'PIN')
+    home=$(ask 'paths.home()')
+    pin=$(ask 'build.PIN')
+    pin_sha256=$(ask 'build.PIN_SHA256')
     source=${own_source:-$home/src/${tag:-llama-cpp-python-$pin}}
     key=$(ask_build key --source "${own_source:-${tag:-$pin}}")
     build=$home/build/$key
@@ -108,9 +110,9 @@ fetch_source() {
 
 fetch_pinned() {
     say "fetching llama-cpp-python $pin, which carries llama.cpp's source (77 MB)"
-    echo "llama-cpp-python==$pin --hash=sha256:$(ask_paths 'PIN_SHA256')" >"$scratch/requirements.txt"
+    echo "llama-cpp-python==$pin --hash=sha256:$pin_sha256" >"$scratch/requirements.txt"
     "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$scratch" \
-        --requirement "$scratch/requirements.txt" >&2 || die "cannot fetch llama-cpp-python $pin: is there a network?"
+        --requirement "$scratch/requirements.txt" >&2 || die "cannot fetch llama-cpp-python $pin: see above; is there a network?"
     mkdir "$scratch/llama.cpp"
     tar -xzf "$scratch/llama_cpp_python-$pin.tar.gz" -C "$scratch/llama.cpp" --strip-components 3 \
         "llama_cpp_python-$pin/vendor/llama.cpp"
