@@ -1,0 +1,118 @@
+"""What the request handlers share: configuration, engine client, vocabulary, schema."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from api.errors import ApiError
+from api.probs import Probs
+from api.schema import Schema
+from engine.vocab import Vocab
+from ipc.client import AsyncClient, State
+from ipc.config import Config
+from ipc.messages import Welcome
+
+log = logging.getLogger(__name__)
+RETRY_SECONDS = 1.0  # between attempts to read the vocabulary, for the file may still be on its way
+
+REASONS = {
+    State.LOADING: "Loading model",
+    State.DRAINING: "The server is shutting down",
+    State.STOPPING: "The server is shutting down",
+    State.FAILED: "The engine is not available",
+}
+
+
+class Service:
+    """One model behind one engine. Falcon middleware: it starts and ends with the worker."""
+
+    def __init__(self, config: Config, client: Any = None, vocab: Any = None) -> None:
+        """`client` and `vocab` are made at start-up unless given (tests)."""
+        self.config = config
+        self.client = client
+        self.vocab = vocab
+        self.schema: Schema | None = None
+        self.started = time.time()
+        self.loading: asyncio.Task[None] | None = None
+
+    async def process_startup(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
+        """Connect to the engine and begin to read the vocabulary; neither needs to be there yet."""
+        if self.client is None:
+            config = self.config
+            self.client = AsyncClient(
+                config.engine_address(),
+                str(config.slab_path()),
+                hang_seconds=config.engine.hang_seconds,
+                max_open=config.http.worker_connections,
+            )
+        await self.client.start()
+        self.loading = asyncio.create_task(self.load())
+
+    async def process_shutdown(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
+        """Disconnect."""
+        if self.loading is not None:
+            self.loading.cancel()
+        await self.client.close()
+        if self.vocab is not None:
+            self.vocab.close()
+
+    async def load(self) -> None:
+        """Read the vocabulary, again and again until the file is there and whole."""
+        while self.vocab is None:
+            try:
+                self.vocab = await asyncio.to_thread(read_vocab, self.config.model.path)
+            except Exception as error:
+                log.warning("The vocabulary cannot be read yet: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self.probs = Probs(self.vocab.pieces(self.config.engine.special))
+        self.schema = Schema(self.config, self.vocab)
+
+    def unavailable(self) -> str:
+        """Why no request can be served now, "" when one can."""
+        state = self.client.state() if self.client is not None else State.LOADING
+        if state is State.READY and (self.client.info is None or self.schema is None):
+            state = State.LOADING
+        return REASONS.get(state, "")
+
+    def check(self) -> None:
+        """Raise 503 unless requests can be served."""
+        reason = self.unavailable()
+        if reason:
+            raise ApiError(503, reason)
+
+    @property
+    def info(self) -> Welcome:
+        """What the engine said about itself; raises 503 while it is not there."""
+        info: Welcome | None = self.client.info
+        if info is None:
+            raise ApiError(503, "Loading model")
+        return info
+
+    @property
+    def fields(self) -> Schema:
+        """The request schema, knowing the number of slots; raises 503 while there is none."""
+        if self.schema is None:
+            raise ApiError(503, "Loading model")
+        self.schema.n_slots = self.info.n_slots
+        return self.schema
+
+    @property
+    def name(self) -> str:
+        """The model's name in answers."""
+        return self.config.model.name
+
+    def alias(self, asked: Any) -> str:
+        """The name that an answer shows: the alias that was asked for, else the first one."""
+        return asked if asked in self.config.model.alias else self.name
+
+
+def read_vocab(path: str | None) -> Vocab:
+    """The vocabulary with its tables made, so that no request waits for them."""
+    if path is None:
+        raise FileNotFoundError("no model is configured")
+    vocab = Vocab.load(path)
+    vocab.pieces(True)
+    vocab.pieces(False)
+    _ = vocab.eog
+    return vocab
