@@ -32,7 +32,7 @@ library: $(VENV)/.installed
 	./build_llama.sh --if-missing
 
 model: $(VENV)/.installed
-	@$(BIN)/python -m engine.download smollm2 >/dev/null
+	@$(BIN)/llamarada model smollm2 >/dev/null
 
 # Each stamp stands for one group of packages in setup.cfg.
 $(VENV)/.installed: setup.cfg pyproject.toml | $(BIN)/python
