@@ -35,8 +35,8 @@ class Batch:
         """Start the next step."""
         self.n_tokens = self.struct.n_tokens = 0
 
-    def add(self, tokens: Int32, position: int, sequence: int, output: Output = False) -> int:
-        """Append `tokens` of `sequence` at `position` and after; returns the first one's row.
+    def add(self, tokens: Int32, pos: int, seq: int, output: Output = False) -> int:
+        """Append `tokens` of sequence `seq` from position `pos` on; returns the first one's row.
 
         `output`: of which tokens logits are wanted: none, the last, or all (True).
         """
@@ -44,22 +44,22 @@ class Batch:
         if end > self.capacity:
             raise ValueError(f"{len(tokens)} tokens do not fit in the {self.room} rows left")
         self.tokens[first:end] = tokens
-        self.positions[first:end] = np.arange(position, position + len(tokens), dtype=np.int32)
-        self.sequences[first:end] = sequence
+        self.positions[first:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
+        self.sequences[first:end] = seq
         self.outputs[first:end] = output is True or output == "all"
         if output == "last" and end > first:
             self.outputs[end - 1] = 1
         self.n_tokens = self.struct.n_tokens = end
         return first
 
-    def add_token(self, token: int, position: int, sequence: int, output: bool = True) -> int:
+    def add_token(self, token: int, pos: int, seq: int, output: bool = True) -> int:
         """Append one token, quicker than `add`; returns its row."""
         row = self.n_tokens
         if row >= self.capacity:
             raise ValueError("the batch is full")
         self.tokens[row] = token
-        self.positions[row] = position
-        self.sequences[row] = sequence
+        self.positions[row] = pos
+        self.sequences[row] = seq
         self.outputs[row] = output
         self.n_tokens = self.struct.n_tokens = row + 1
         return row

@@ -20,7 +20,7 @@ FLASH_ATTN = {
     "on": llama.FlashAttnType.ENABLED,
     "off": llama.FlashAttnType.DISABLED,
 }
-END = 2**31 - 1  # after the last position
+INVALID_BATCH = -1
 
 
 class Context:
@@ -61,7 +61,9 @@ class Context:
         self.can_shift = llama.llama_memory_can_shift(self.memory)
         self._n_vocab = model.vocab.n_tokens
         self._n_pooled = model.n_cls_out if self.pooling == llama.PoolingType.RANK else model.n_embd_out
-        self._rows: dict[tuple[int, int], Floats] = {}
+        self._rows: dict[tuple[int, int], Floats] = {}  # views by address and length
+        self._read_later: set[int] = set()  # sequences that copies not made yet come from
+        self._written_later: set[int] = set()  # sequences whose copies or shifts are not made yet
 
     def close(self) -> None:
         """Free the context. Views that `logits` and `embeddings` gave out are dead then."""
@@ -79,7 +81,11 @@ class Context:
         """Read `batch` into the cache. 0: done; 1: no room, nothing changed; 2: aborted, and below -1: failed, with the
         micro-batches before it kept; -1: invalid batch.
         """
-        return llama.llama_decode(self.ptr, self._fitting(batch))
+        code = llama.llama_decode(self.ptr, self._fitting(batch))
+        if code != INVALID_BATCH and (self._written_later or self._read_later):
+            self._read_later.clear()
+            self._written_later.clear()
+        return code
 
     def encode(self, batch: Batch | llama.llama_batch) -> int:
         """Run `batch` through the encoder, without the cache. 0: done; negative: failed."""
@@ -99,9 +105,9 @@ class Context:
         """The embedding [n_embd_out] of batch row `row`: a view, good until the next decode."""
         return self._view(llama.llama_get_embeddings_ith(self.ptr, row), self.model.n_embd_out, row)
 
-    def embeddings_seq(self, sequence: int) -> Floats:
-        """The pooled embedding of `sequence`, with rank pooling its scores [n_cls_out]: a view, good until the next decode."""
-        return self._view(llama.llama_get_embeddings_seq(self.ptr, sequence), self._n_pooled, sequence)
+    def embeddings_seq(self, seq: int) -> Floats:
+        """The pooled embedding [n_embd_out] of `seq`, or its scores [n_cls_out] with rank pooling: a view as above."""
+        return self._view(llama.llama_get_embeddings_seq(self.ptr, seq), self._n_pooled, seq)
 
     def _view(self, pointer: Any, length: int, asked: int) -> Floats:
         address = pointer.value
@@ -111,7 +117,7 @@ class Context:
         if view is None:
             if len(self._rows) > 4096:  # libllama's buffer moves when it grows
                 self._rows.clear()
-            view = np.frombuffer((ctypes.c_float * length).from_address(address), np.float32)
+            view = np.ctypeslib.as_array((ctypes.c_float * length).from_address(address))
             self._rows[address, length] = view
         return view
 
@@ -119,57 +125,77 @@ class Context:
         """Forget every sequence."""
         llama.llama_memory_clear(self.memory, True)
 
-    def seq_rm(self, sequence: int, start: int, end: int | None = None) -> bool:
-        """Forget positions `start`…`end`-1 of `sequence` (to its end for None). False where that cannot be cut."""
-        return llama.llama_memory_seq_rm(self.memory, sequence, start, END if end is None else end)
+    def seq_rm(self, seq: int, p0: int, p1: int) -> bool:
+        """Forget positions `p0`…`p1`-1 of `seq`. False where the memory cannot be cut there.
 
-    def seq_cp(self, source: int, target: int, start: int = 0, end: int | None = None) -> None:
-        """Make positions `start`…`end`-1 of `source` also `target`'s.
+        Here and below a negative `p0` means from the start, a negative `p1` to the end.
+        """
+        return llama.llama_memory_seq_rm(self.memory, seq, p0, p1)
 
-        Unified: shares the cells, and `target` keeps what it had. Streams: `target` becomes a copy, and can then be cut.
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Give `dst` the positions `p0`…`p1`-1 of `src`.
+
+        Unified: the cells are shared; `dst` keeps what it had. Streams: `dst` becomes a copy, made by the next decode.
         """
         if self.kv_unified:
-            llama.llama_memory_seq_cp(self.memory, source, target, start, END if end is None else end)
+            llama.llama_memory_seq_cp(self.memory, src, dst, p0, p1)
             return
-        llama.llama_memory_seq_cp(self.memory, source, target, -1, -1)
-        if start > 0:
-            self.seq_rm(target, 0, start)
-        if end is not None:
-            self.seq_rm(target, end)
+        llama.llama_memory_seq_cp(self.memory, src, dst, -1, -1)  # libllama copies whole streams only
+        self._read_later.add(src)
+        self._written_later.add(dst)
+        if p0 > 0:
+            self.seq_rm(dst, 0, p0)
+        if p1 >= 0:
+            self.seq_rm(dst, p1, -1)
 
-    def seq_keep(self, sequence: int) -> None:
+    def seq_keep(self, seq: int) -> None:
         """Forget every other sequence."""
-        llama.llama_memory_seq_keep(self.memory, sequence)
+        llama.llama_memory_seq_keep(self.memory, seq)
 
-    def seq_add(self, sequence: int, start: int, end: int | None, delta: int) -> None:
-        """Move positions `start`…`end`-1 of `sequence` by `delta`. Cells shared with another sequence move for it too."""
-        llama.llama_memory_seq_add(self.memory, sequence, start, END if end is None else end, delta)
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Move positions `p0`…`p1`-1 of `seq` by `delta`; cells shared with another sequence move for it too."""
+        llama.llama_memory_seq_add(self.memory, seq, p0, p1, delta)
+        self._written_later.add(seq)
 
-    def seq_pos_min(self, sequence: int) -> int | None:
-        """The first position held for `sequence`; None when it is empty."""
-        position = llama.llama_memory_seq_pos_min(self.memory, sequence)
-        return None if position < 0 else position
+    def seq_pos_min(self, seq: int) -> int:
+        """The first position held for `seq`; -1 when there is none."""
+        return llama.llama_memory_seq_pos_min(self.memory, seq)
 
-    def seq_pos_max(self, sequence: int) -> int | None:
-        """The last position held for `sequence`; None when it is empty."""
-        position = llama.llama_memory_seq_pos_max(self.memory, sequence)
-        return None if position < 0 else position
+    def seq_pos_max(self, seq: int) -> int:
+        """The last position held for `seq`; -1 when there is none."""
+        return llama.llama_memory_seq_pos_max(self.memory, seq)
 
-    def state_size(self, sequence: int, flags: int = 0) -> int:
+    def state_size(self, seq: int, flags: int = 0) -> int:
         """Bytes that `state_get` would return."""
-        return llama.llama_state_seq_get_size_ext(self.ptr, sequence, flags)
+        return llama.llama_state_seq_get_size_ext(self.ptr, seq, flags)
 
-    def state_get(self, sequence: int, flags: int = 0) -> npt.NDArray[np.uint8]:
-        """A copy of what is held for `sequence`."""
-        data = np.empty(self.state_size(sequence, flags), np.uint8)
-        n = llama.llama_state_seq_get_data_ext(self.ptr, data.ctypes.data, len(data), sequence, flags)
+    def state_get(self, seq: int, flags: int = 0) -> npt.NDArray[np.uint8]:
+        """A copy of what is held for `seq`."""
+        if seq in self._written_later:
+            self._apply_later(seq)
+        data = np.empty(self.state_size(seq, flags), np.uint8)
+        n = llama.llama_state_seq_get_data_ext(self.ptr, data.ctypes.data, len(data), seq, flags)
         return data[:n]
 
-    def state_set(self, sequence: int, data: npt.NDArray[np.uint8] | bytes, flags: int = 0) -> bool:
-        """Put a copy that `state_get` made into `sequence`. False when it does not fit; the sequence is empty then."""
+    def state_set(self, seq: int, data: npt.NDArray[np.uint8] | bytes, flags: int = 0) -> bool:
+        """Put a copy that `state_get` made into `seq`. False when it does not fit; the sequence is empty then."""
+        if seq in self._written_later or seq in self._read_later:
+            self.seq_rm(seq, -1, -1)
+            self._apply_later(seq)
         source = np.frombuffer(data, np.uint8)
-        n = llama.llama_state_seq_set_data_ext(self.ptr, source.ctypes.data, len(source), sequence, flags)
+        n = llama.llama_state_seq_set_data_ext(self.ptr, source.ctypes.data, len(source), seq, flags)
         return n != 0
+
+    def _apply_later(self, seq: int) -> None:
+        """Make libllama carry out copies and shifts it has put off, which only a decode does: one more token of `seq`.
+
+        Otherwise a state saved now would lack them, and one restored now would be overwritten by them.
+        """
+        position = self.seq_pos_max(seq) + 1
+        batch = Batch(1)
+        batch.add_token(0, position, seq)
+        self.decode(batch)
+        self.seq_rm(seq, position, -1)
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
         """Threads for steps of one token, and for larger ones."""

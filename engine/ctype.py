@@ -24,12 +24,38 @@ class Handle(c_void_p):
 
 
 if TYPE_CHECKING:
-    i32 = i64 = u32 = u64 = size_t = int
+    from _ctypes import CFuncPtr
+
+    i32 = int
+    i64 = int
+    u32 = int
+    u64 = int
+    size_t = int
     f32 = float
     string = bytes | None
-    void_p = u8_p = i32_p = size_p = f32_p = char_p = string_p = Any  # an int, an array, byref(…) or None
-    adapter_p = logit_bias_p = token_data_array_p = chat_message_p = Any
-    ggml_log_callback = ggml_abort_callback = ggml_abort_callback_t = llama_progress_callback = Any
+    void_p = Any  # an address as int, a ctypes array, byref(…) or None
+    i8_p = Any
+    u8_p = Any
+    i32_p = Any
+    i32_pp = Any
+    size_p = Any
+    f32_p = Any
+    char_p = Any
+    string_p = Any
+    adapter_p = Any
+    device_p = Any
+    logit_bias_p = Any
+    token_data_array_p = Any
+    chat_message_p = Any
+
+    class ggml_log_callback(CFuncPtr): ...
+
+    class ggml_abort_callback(CFuncPtr): ...
+
+    class ggml_abort_callback_t(CFuncPtr): ...
+
+    class llama_progress_callback(CFuncPtr): ...
+
 else:
 
     class Pointer(c_void_p):
@@ -42,15 +68,20 @@ else:
 
     i32, i64, u32, u64, size_t, f32 = c_int32, c_int64, c_uint32, c_uint64, c_size_t, c_float
     string, void_p = c_char_p, c_void_p
-    u8_p, i32_p, size_p, f32_p = map(pointer_to, ("uint8_t", "int32_t", "size_t", "float"))
-    char_p, string_p = map(pointer_to, ("char", "char *"))
-    adapter_p, logit_bias_p = map(pointer_to, ("llama_adapter_lora *", "llama_logit_bias"))
-    token_data_array_p, chat_message_p = map(pointer_to, ("llama_token_data_array", "llama_chat_message"))
+    i8_p, u8_p, i32_p, i32_pp = map(pointer_to, ("int8_t", "uint8_t", "int32_t", "int32_t *"))
+    size_p, f32_p, char_p, string_p = map(pointer_to, ("size_t", "float", "char", "char *"))
+    adapter_p, device_p = map(pointer_to, ("llama_adapter_lora *", "ggml_backend_device *"))
+    logit_bias_p, token_data_array_p = map(pointer_to, ("llama_logit_bias", "llama_token_data_array"))
+    chat_message_p = pointer_to("llama_chat_message")
 
-    ggml_log_callback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)  # level, text, user data
-    ggml_abort_callback = CFUNCTYPE(c_bool, c_void_p)  # user data; true ends the decode
-    ggml_abort_callback_t = CFUNCTYPE(None, c_char_p)  # what failed, just before the process aborts
-    llama_progress_callback = CFUNCTYPE(c_bool, c_float, c_void_p)  # 0…1, user data; false ends the load
+    def function(name: str, restype: Any, *argtypes: Any) -> type[Any]:
+        base = CFUNCTYPE(restype, *argtypes)
+        return type(name, (base,), {"_flags_": base._flags_, "_restype_": restype, "_argtypes_": argtypes})
+
+    ggml_log_callback = function("ggml_log_callback", None, c_int, c_char_p, c_void_p)  # level, text, user data
+    ggml_abort_callback = function("ggml_abort_callback", c_bool, c_void_p)  # user data; true ends the decode
+    ggml_abort_callback_t = function("ggml_abort_callback_t", None, c_char_p)  # what failed; the process then aborts
+    llama_progress_callback = function("llama_progress_callback", c_bool, c_float, c_void_p)  # 0…1; false ends the load
 
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, list[Any]] = {}  # every declared function: its arguments' types, then its result's

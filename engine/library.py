@@ -15,6 +15,12 @@ log = logging.getLogger("llama")
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 FIX = "run ./build_llama.sh, or set LLAMARADA_LIB or [engine] library to a folder with the matching build"
 
+LEVELS: dict[int, int] = {
+    llama.LogLevel.DEBUG: logging.DEBUG,
+    llama.LogLevel.WARN: logging.WARNING,
+    llama.LogLevel.ERROR: logging.ERROR,
+}
+
 
 class LibraryError(RuntimeError):
     """libllama is missing or is not the one that this package was written for."""
@@ -22,14 +28,6 @@ class LibraryError(RuntimeError):
 
 class Log:
     """The callback that libllama logs through. Joins the pieces of a line; can collect what went wrong."""
-
-    LEVELS = {
-        llama.LogLevel.NONE: logging.INFO,
-        llama.LogLevel.DEBUG: logging.DEBUG,
-        llama.LogLevel.INFO: logging.INFO,
-        llama.LogLevel.WARN: logging.WARNING,
-        llama.LogLevel.ERROR: logging.ERROR,
-    }
 
     def __init__(self) -> None:
         self.level = logging.INFO
@@ -39,7 +37,7 @@ class Log:
     def __call__(self, level: int, text: bytes, user_data: object) -> None:
         if level != llama.LogLevel.CONT:
             self.flush()
-            self.level = self.LEVELS.get(level, logging.INFO)
+            self.level = LEVELS.get(level, logging.INFO)
         *lines, self.pending = (self.pending + text).split(b"\n")
         for line in lines:
             self.emit(line)
@@ -139,11 +137,10 @@ def open_with_dependents(path: Path) -> ctypes.CDLL:
 
 def check(library: ctypes.CDLL, folder: Path) -> None:
     """Raise LibraryError unless `library` fits the declarations of `engine.llama`."""
-    missing = ctype.missing(library)
-    if missing:
-        raise LibraryError(f"{folder} holds another version of libllama: it has no {', '.join(missing)}; {FIX}")
-    for difference in check_defaults(library):
-        raise LibraryError(f"{folder} holds another version of libllama: {difference}; {FIX}")
+    differences = [f"it has no {name}" for name in ctype.missing(library)] or list(check_defaults(library))
+    if differences:
+        more = f" (and {len(differences) - 3} more differences)" if len(differences) > 3 else ""
+        raise LibraryError(f"{folder} holds another libllama: {', '.join(differences[:3])}{more}; {FIX}")
 
 
 def device_names() -> list[str]:

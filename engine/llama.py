@@ -1,7 +1,7 @@
 """libllama's C interface: one line per function, and the annotated Python signature is the C signature.
 
-Names are those of `llama.h` and `ggml*.h`; read there what they do. Call through the module (`llama.llama_decode(…)`):
-`library.load` binds the functions, until then each raises `NotLoaded`. `engine.abi` proves this file against the headers.
+Names are those of `llama.h` and `ggml*.h`; read there what they do. Call through the module, `llama.llama_decode(…)`:
+`library.load` binds them, until then each raises `NotLoaded`. `engine.abi` proves every line against the headers.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -11,6 +11,7 @@ from ctypes import (
     Union,
     c_bool,
     c_char,
+    c_char_p,
     c_double,
     c_float,
     c_int32,
@@ -19,7 +20,7 @@ from ctypes import (
     c_uint32,
     c_void_p,
 )
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from engine.ctype import (
     Handle,
@@ -27,13 +28,16 @@ from engine.ctype import (
     c,
     char_p,
     chat_message_p,
+    device_p,
     f32,
     f32_p,
     ggml_abort_callback,
     ggml_abort_callback_t,
     ggml_log_callback,
+    i8_p,
     i32,
     i32_p,
+    i32_pp,
     i64,
     llama_progress_callback,
     logit_bias_p,
@@ -88,6 +92,11 @@ class LazyMode(IntEnum):
 
 class KvOverrideType(IntEnum):
     INT, FLOAT, BOOL, STR = range(4)
+
+
+class TokenAttr(IntFlag):
+    UNKNOWN, UNUSED, NORMAL, CONTROL, USER_DEFINED = 1, 2, 4, 8, 16
+    BYTE, NORMALIZED, LSTRIP, RSTRIP, SINGLE_WORD = 32, 64, 128, 256, 512
 
 
 class LogLevel(IntEnum):
@@ -151,18 +160,18 @@ class llama_logit_bias(Structure):
 
 
 class llama_chat_message(Structure):
-    _fields_ = [("role", string), ("content", string)]
+    _fields_ = [("role", c_char_p), ("content", c_char_p)]
 
 
 class llama_batch(Structure):
     _fields_ = [
         ("n_tokens", c_int32),
-        ("token", c_void_p),
-        ("embd", c_void_p),
-        ("pos", c_void_p),
-        ("n_seq_id", c_void_p),
-        ("seq_id", c_void_p),
-        ("logits", c_void_p),
+        ("token", i32_p),
+        ("embd", f32_p),
+        ("pos", i32_p),
+        ("n_seq_id", i32_p),
+        ("seq_id", i32_pp),
+        ("logits", i8_p),
     ]
 
 
@@ -176,19 +185,19 @@ class llama_model_kv_override(Structure):
 
 
 class llama_model_tensor_buft_override(Structure):
-    _fields_ = [("pattern", string), ("buft", BufferType)]
+    _fields_ = [("pattern", c_char_p), ("buft", BufferType)]
 
 
 class llama_model_params(Structure):
     _fields_ = [
-        ("devices", c_void_p),
+        ("devices", device_p),
         ("tensor_buft_overrides", POINTER(llama_model_tensor_buft_override)),
         ("n_gpu_layers", c_int32),
         ("split_mode", c_int32),
         ("load_mode", c_int32),
         ("lazy_mode", c_int32),
         ("main_gpu", c_int32),
-        ("tensor_split", c_void_p),
+        ("tensor_split", f32_p),
         ("progress_callback", llama_progress_callback),
         ("progress_callback_user_data", c_void_p),
         ("kv_overrides", POINTER(llama_model_kv_override)),
@@ -261,6 +270,7 @@ class llama_perf_context_data(Structure):
 
 MODEL_FIELDS = frozenset(name for name, *_ in llama_model_params._fields_)
 CONTEXT_FIELDS = frozenset(name for name, *_ in llama_context_params._fields_)
+
 
 # fmt: off
 # the library and its backends
