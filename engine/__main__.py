@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine import library, process
+from engine import library, llama, process
 from engine.assemble import assemble, open_context, row_count, warm_up
+from engine.download import located
 from engine.library import LibraryError
 from engine.loop import Engine
 from engine.model import Model, ModelError
@@ -24,6 +25,14 @@ from ipc.slab import Slab, State
 log = logging.getLogger("llamarada.engine")
 
 _BEAT_SECONDS = 0.25
+_LOAD_MODES = {
+    "auto": llama.LoadMode.AUTO,
+    "none": llama.LoadMode.NONE,
+    "mmap": llama.LoadMode.MMAP,
+    "mlock": llama.LoadMode.MLOCK,
+    "mmap+mlock": llama.LoadMode.MMAP_MLOCK,
+    "dio": llama.LoadMode.DIRECT_IO,
+}
 
 
 def main(argv: list[str]) -> int:
@@ -42,11 +51,11 @@ def main(argv: list[str]) -> int:
 def _config(argv: list[str]) -> Config:
     """From this command line when there is one, else from the parent process or the environment."""
     if not argv:
-        return ambient()
+        return located(ambient())
     resolved = resolve(argv, os.environ)
     for warning in resolved.warnings:
         log.warning("%s", warning)
-    return pin_port(resolved.config)
+    return located(pin_port(resolved.config))
 
 
 def _serve(config: Config) -> None:
@@ -54,6 +63,8 @@ def _serve(config: Config) -> None:
         raise ConfigError("no model: give --model FILE, or [model] path in the config file")
     folder = make_run_dir(config)
     library.load(config.engine.library)
+    if config.engine.numa is not None:
+        llama.llama_numa_init(llama.NumaStrategy[config.engine.numa.upper()])
     held = process.lock(str(folder / "engine.lock"), patience=2.0)
     stopping = _Stop()
     with contextlib.ExitStack() as stack:
@@ -97,6 +108,8 @@ def _load(config: Config, slab: Slab) -> Model:
         config.model.path,
         progress=progress,
         tensor_split=settings.tensor_split,
+        split_mode=llama.SplitMode[settings.split_mode.upper()],
+        load_mode=_LOAD_MODES[settings.load_mode],
         main_gpu=settings.main_gpu,
         check_tensors=config.model.check_tensors,
         **params,

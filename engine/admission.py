@@ -43,12 +43,19 @@ class Limits:
 class Admission:
     """Checks tasks and builds their samplers; constraints compile on another thread, so building has two halves."""
 
-    def __init__(self, vocab: Vocab, candidates: Candidates, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        vocab: Vocab,
+        candidates: Candidates,
+        compiler: Compiler,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
         self._vocab = vocab
         self._candidates = candidates
         self._limits = limits
         self._clock = clock
-        self.compiler = Compiler(vocab, candidates)
+        self.compiler = compiler
 
     def check(self, task: Task, n_queued: int) -> np.ndarray:
         """The prompt's tokens. Raises Refusal."""

@@ -12,6 +12,7 @@ from engine import llama
 from engine.admission import Admission, Limits
 from engine.batch import Batch
 from engine.candidates import Candidates
+from engine.compiler import Compiler
 from engine.context import Context
 from engine.controls import Controls
 from engine.decoder import Decoder
@@ -143,7 +144,7 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
         server=server,
         slab=slab,
         slots=slots,
-        admission=Admission(vocab, candidates, limits, now_ms),
+        admission=Admission(vocab, candidates, Compiler(vocab, candidates), limits, now_ms),
         sequences=sequences,
         placement=Placement(slots, memory, sequences, emitter, now_ms, settings.slot_similarity),
         scheduler=scheduler,

@@ -56,8 +56,11 @@ def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray) -> Sourc
 
 
 def provider(slots: list[Slot], sequence: Sequence, have: int) -> Slot | None:
-    """A slot that is reading a longer common prefix than the `have` tokens available now: worth waiting for."""
-    best, gain = None, _WORTH_WAITING
+    """A slot that is reading a longer common prefix than the `have` tokens available now: worth waiting for.
+
+    Who has begun to wait stays to the end of what is shared.
+    """
+    best, gain = None, 1 if sequence.has_waited else _WORTH_WAITING
     for slot in slots:
         other = slot.sequence
         if other is None or other is sequence or other.phase is not Phase.PREFILL:

@@ -41,7 +41,7 @@ def _samplers(vocab: Vocab, s: Sampling, seed: int) -> list[Sampler]:
         mirostat = llama.llama_sampler_init_mirostat_v2(seed, s.mirostat_tau, s.mirostat_eta)
         return [llama.llama_sampler_init_temp(s.temperature), mirostat]
     makers = _makers(vocab, s, seed)
-    listed = [makers[name]() for name in s.samplers if name in makers]
+    listed = [makers[name]() for name in active(s) if name in makers]
     if "adaptive_p" in s.samplers:
         last = llama.llama_sampler_init_adaptive_p(s.adaptive_target, s.adaptive_decay, seed)
     else:

@@ -83,6 +83,7 @@ class Placement:
         if sequence.task.cache_prompt and not sequence.task.prompt_probs:
             source = longest_prefix(self._slots, slot, tokens)
             if provider(self._slots, sequence, source.n) is not None:
+                sequence.has_waited = True
                 return
             n = source.n if source.slot is slot else self._memory.copy(source.slot, slot, source.n)
         n = self._memory.cut(slot, n)

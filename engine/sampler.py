@@ -1,5 +1,6 @@
 """Chooses a sequence's next token from its logits."""
 
+import secrets
 from collections import deque
 
 import numpy as np
@@ -17,7 +18,7 @@ _RANDOM = 0xFFFFFFFF
 def draw_seed(seed: int | None) -> int:
     """The seed to use: the caller's, or a random one when it gave none."""
     if seed is None or seed == _RANDOM:
-        return int(np.random.default_rng().integers(0, _RANDOM))
+        return secrets.randbelow(_RANDOM)
     return seed
 
 

@@ -47,6 +47,7 @@ class Sequence:
     phase: Phase = Phase.QUEUED
     slot: "Slot | None" = None
     output: list[int] = field(default_factory=list)
+    has_waited: bool = False  # for a neighbour to read a shared prefix
     n_cached: int = 0
     n_evaluated: int = 0  # prompt tokens really computed, parked work included
     n_drafted: int = 0

@@ -1,0 +1,115 @@
+"""A KV memory and a "model" in plain Python: the next token is a function of all tokens before it.
+
+What a sequence generates therefore tells whether its KV held exactly its own tokens, however it was put together.
+"""
+
+import zlib
+
+import numpy as np
+
+from engine.batch import Batch
+
+N_VOCAB = 64
+
+
+def next_token(tokens: list[int]) -> int:
+    """The model: what follows `tokens`; never 0, which ends a generation."""
+    return 1 + zlib.crc32(bytes(tokens)) % (N_VOCAB - 1)
+
+
+def continuation(prompt: list[int], n: int) -> list[int]:
+    """The `n` tokens that the model generates after `prompt`."""
+    tokens = list(prompt)
+    for _ in range(n):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+class FakeVocab:
+    """Letters for tokens; 0 ends a generation."""
+
+    n_tokens = N_VOCAB
+    ptr = None
+    add_bos = False
+    eog = frozenset({0})
+    suppress: tuple[int, ...] = ()
+
+    def piece(self, token: int, special: bool = False) -> bytes:
+        return b"" if token == 0 else bytes([64 + token])
+
+    def pieces(self, special: bool) -> list[bytes]:
+        return [self.piece(token) for token in range(N_VOCAB)]
+
+
+class FakeContext:
+    """Cells are (position, token, sequences); unified memory shares them, streams copy them."""
+
+    can_shift = True
+
+    def __init__(self, n_cells: int, n_seq: int, unified: bool) -> None:
+        self.n_cells, self.unified = n_cells, unified
+        self.sequences: list[dict[int, list[int]]] = [{} for _ in range(n_seq)]  # position -> cell [token]
+        self.outputs: dict[int, int] = {}
+        self.n_evaluated = 0
+
+    def used(self) -> int:
+        return len({id(cell) for cells in self.sequences for cell in cells.values()})
+
+    def decode(self, batch: Batch) -> int:
+        n = batch.n_tokens
+        if self.unified and self.used() + n > self.n_cells:
+            return 1
+        self.outputs.clear()
+        for row in range(n):
+            seq, position = int(batch.sequences[row]), int(batch.positions[row])
+            cells = self.sequences[seq]
+            assert position == len(cells), f"sequence {seq}: position {position} after {len(cells)} cells"
+            cells[position] = [int(batch.tokens[row])]
+            if batch.outputs[row]:
+                self.outputs[row] = next_token([cells[i][0] for i in range(position + 1)])
+        self.n_evaluated += n
+        return 0
+
+    def logits(self, row: int) -> np.ndarray:
+        logits = np.zeros(N_VOCAB, np.float32)
+        logits[self.outputs[row]] = 10.0
+        return logits
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> bool:
+        for position in self._range(seq, p0, p1):
+            del self.sequences[seq][position]
+        return True
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        self.sequences[dst].update(
+            {
+                p: self.sequences[src][p] if self.unified else list(self.sequences[src][p])
+                for p in self._range(src, p0, p1)
+            }
+        )
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        moving = self._range(seq, p0, p1)
+        owners = [s for s in self.sequences if s is not self.sequences[seq]]
+        for position in moving:
+            cell = self.sequences[seq][position]
+            assert not any(cell is other for s in owners for other in s.values()), "a shared cell was moved"
+        moved = {position + delta: self.sequences[seq].pop(position) for position in moving}
+        self.sequences[seq].update(moved)
+
+    def seq_pos_min(self, seq: int) -> int:
+        return min(self.sequences[seq], default=-1)
+
+    def seq_pos_max(self, seq: int) -> int:
+        return max(self.sequences[seq], default=-1)
+
+    def state_get(self, seq: int) -> np.ndarray:
+        cells = self.sequences[seq]
+        return np.array([cells[i][0] for i in range(len(cells))], np.uint8)
+
+    def state_set(self, seq: int, data: np.ndarray) -> bool:
+        self.sequences[seq] = {i: [int(token)] for i, token in enumerate(data)}
+        return True
+
+    def _range(self, seq: int, p0: int, p1: int) -> list[int]:
+        return [p for p in sorted(self.sequences[seq]) if p >= p0 and (p1 < 0 or p < p1)]
