@@ -58,14 +58,12 @@ def _text_of(key: str, path: str, parse: Callable[[str], Any]) -> Any:
 def check(config: Config) -> list[str]:
     """Raise ConfigError for values that cannot be used together; return what is worth a warning."""
     _check_http(config)
+    _check_ipc(config)
     for key in ("engine.slot_save_path", "http.media_path"):
         section, name = key.split(".")
         path = getattr(getattr(config, section), name)
         if path is not None and not os.path.isdir(path):
             raise ConfigError(f"{BY_KEY[key].name}: not a directory: {path}")
-    socket_path = config.engine_address().removeprefix("ipc://")
-    if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
-        raise ConfigError(f"--run-dir: the path of a socket may have {MAX_SOCKET_PATH} bytes, too long: {socket_path}")
     if config.engine.ubatch_size > config.engine.batch_size:
         return [f"--ubatch-size {config.engine.ubatch_size} is cut to --batch-size {config.engine.batch_size}"]
     return []
@@ -85,6 +83,19 @@ def _check_http(config: Config) -> None:
         path = getattr(http, name)
         if path is not None:
             _check_readable(BY_KEY[f"http.{name}"].name, path)
+
+
+def _check_ipc(config: Config) -> None:
+    ipc = config.ipc
+    socket_path = config.engine_address().removeprefix("ipc://")
+    if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
+        raise ConfigError(f"--run-dir: the path of a socket may have {MAX_SOCKET_PATH} bytes, too long: {socket_path}")
+    if ipc.bind is None:
+        return
+    if not ipc.bind.startswith("tcp://"):
+        raise ConfigError(f"--ipc-bind: expected tcp://HOST:PORT, got {ipc.bind!r}")
+    if ipc.curve_key_file is None or ipc.curve_clients_dir is None:
+        raise ConfigError("--ipc-bind needs --ipc-curve-key-file and --ipc-curve-clients-dir: tcp is never unencrypted")
 
 
 def _check_readable(name: str, path: str) -> None:

@@ -209,6 +209,8 @@ def test_asking_an_unsupported_option_for_nothing_is_fine() -> None:
 
 
 def test_ignored_flag_warns() -> None:
+    assert not resolve(["-cb"], {}).warnings
+    assert resolve(["-nocb"], {}).warnings == ("-nocb is ignored: requests always join the running batch",)
     assert resolve(["--defrag-thold", "0.1", "--fit", "off"], {}).warnings[0].startswith("--defrag-thold is ignored")
 
 
@@ -311,6 +313,8 @@ def test_text_and_file_at_once_are_refused(file) -> None:
         (["--host", ","], "--host: expected at least one address"),
         (["--api-key-file", "/nowhere"], "--api-key-file: /nowhere: No such file or directory"),
         (["--chat-template-file", "/nowhere"], "--chat-template-file: /nowhere: No such file or directory"),
+        (["--ipc-bind", "127.0.0.1:1"], "--ipc-bind: expected tcp://HOST:PORT"),
+        (["--ipc-bind", "tcp://127.0.0.1:1"], "--ipc-bind needs --ipc-curve-key-file"),
         (["--run-dir", "/tmp/" + "x" * 100], "--run-dir: the path of a socket may have 107 bytes"),
     ],
 )

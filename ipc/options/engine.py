@@ -36,7 +36,6 @@ CONTEXT = (
         "most cells of the shared pool that one slot may hold",
         value="N",
         low=1,
-        mark=LATER,
     ),
     Option(
         "engine.predict",
@@ -78,6 +77,9 @@ CONTEXT = (
         "LLAMA_ARG_CONT_BATCHING",
         "let requests join a running batch",
         no_flags=("-nocb", "--no-cont-batching"),
+        mark=IGNORED,
+        off=True,
+        note="requests always join the running batch",
     ),
     Option(
         "engine.context_shift",
@@ -85,8 +87,6 @@ CONTEXT = (
         "LLAMA_ARG_CONTEXT_SHIFT",
         "when the context is full, drop its older half and go on generating",
         no_flags=("--no-context-shift",),
-        mark=LATER,
-        off=False,
     ),
     Option("engine.warmup", ("--warmup",), "", "decode once before the first request", no_flags=("--no-warmup",)),
     Option("engine.special", ("-sp", "--special"), "", "show special tokens in the output"),
@@ -100,7 +100,6 @@ CONTEXT = (
         "requests that may wait for a slot; more get 429 (default: no limit)",
         value="N",
         low=0,
-        mark=LATER,
     ),
     Option(
         "engine.target_gap_ms",
@@ -109,7 +108,6 @@ CONTEXT = (
         "gap between tokens of a running stream to aim at while prompts are read",
         value="MS",
         low=1,
-        mark=LATER,
     ),
 )
 

@@ -90,8 +90,6 @@ OPTIONS = (
         ("--check-tensors",),
         "",
         "look for invalid values in the model's tensors",
-        mark=LATER,
-        off=False,
     ),
     Option(
         "",

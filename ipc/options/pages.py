@@ -140,6 +140,8 @@ def _meaning(option: Option) -> str:
     if option.const is not UNSET:
         notes.append("takes no value")
     text = option.help + (f" ({', '.join(notes)})" if notes else "")
+    if option.mark is Mark.IGNORED:
+        return f"{text}. **Has no effect:** {option.note}"
     return f"**Not supported yet.** {text}" if option.mark is Mark.LATER else text
 
 

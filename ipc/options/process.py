@@ -17,7 +17,6 @@ IPC = (
         "LLAMARADA_IPC_BIND",
         "tcp:// address on which the engine serves clients of other hosts too",
         value="ADDRESS",
-        mark=LATER,
     ),
     Option(
         "ipc.curve_key_file",
@@ -25,7 +24,6 @@ IPC = (
         "LLAMARADA_IPC_CURVE_KEY_FILE",
         "CURVE certificate with the engine's secret key",
         value="FILE",
-        mark=LATER,
     ),
     Option(
         "ipc.curve_clients_dir",
@@ -33,7 +31,6 @@ IPC = (
         "LLAMARADA_IPC_CURVE_CLIENTS_DIR",
         "folder of the certificates of clients that may connect",
         value="DIR",
-        mark=LATER,
     ),
 )
 

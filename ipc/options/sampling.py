@@ -132,8 +132,8 @@ OPTIONS = (
         "read \\n, \\t and the like in reverse prompts and DRY breakers given as flags",
         no_flags=("--no-escape",),
     ),
-    Option("sampling.grammar", ("--grammar",), "", "GBNF grammar of requests that name none", value="G", mark=LATER),
-    Option("sampling.grammar_file", ("--grammar-file",), "", "file with that grammar", value="FILE", mark=LATER),
+    Option("sampling.grammar", ("--grammar",), "", "GBNF grammar of requests that name none", value="G"),
+    Option("sampling.grammar_file", ("--grammar-file",), "", "file with that grammar", value="FILE"),
     Option(
         "sampling.json_schema",
         ("-j", "--json-schema"),
@@ -141,7 +141,6 @@ OPTIONS = (
         "JSON schema of requests that name none",
         value="S",
         parse=json_text,
-        mark=LATER,
     ),
     Option(
         "sampling.json_schema_file",
@@ -149,7 +148,6 @@ OPTIONS = (
         "",
         "file with that schema",
         value="FILE",
-        mark=LATER,
     ),
     Option(
         "", ("-bs", "--backend-sampling"), "LLAMA_ARG_BACKEND_SAMPLING", "", mark=LATER, section="sampling", n_values=0
