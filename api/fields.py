@@ -112,7 +112,7 @@ def real(value: Any) -> float:
     """A finite JSON number that a float32 can hold."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"type must be a number, but is {kind_of(value)}")
-    if not -3.4e38 < value < 3.4e38:
+    if not -3.4e38 <= value <= 3.4e38:
         raise ValueError(f"Value is out of range: {value}")
     return float(value)
 

@@ -96,7 +96,7 @@ SAMPLING = (
     sampling("adaptive_target", "float", "adaptive-p's target probability; negative off", clamp=(-3.4e38, 1.0)),
     sampling("adaptive_decay", "float", "adaptive-p's memory", hard=(0.0, 0.99)),
     sampling("seed", "int", "uint32; -1 random", read=readers.seed, none=2**32 - 1),
-    task("n_probs", "int", "alternatives listed per token; 0 off", aliases=("logprobs",), hard=POSITIVE,
+    task("n_probs", "int", "alternatives listed per token; 0 off", aliases=("logprobs",), clamp=POSITIVE,
          settings="reduced"),
     answer("prompt_logprobs", "int", "alternatives listed per prompt token", hard=POSITIVE),
     sampling("min_keep", "int", "least tokens that truncating samplers leave", hard=POSITIVE),

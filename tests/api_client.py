@@ -1,0 +1,97 @@
+"""The HTTP application in the test's own event loop, with a fake engine behind it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falcon.testing import ASGIConductor, Result
+from msgspec.structs import replace
+
+from api.routes import create_app
+from ipc.client import AsyncClient
+from ipc.config import Config, HttpSection, ModelSection
+from tests.fake_engine import FakeEngine, Script
+from tests.tiny_vocab import TinyVocab
+
+CONFIG = replace(
+    Config(), model=ModelSection(path="fake.gguf", alias=("tiny", "other")), http=HttpSection(metrics=True)
+)
+
+
+@dataclass
+class Api:
+    """Requests to the application."""
+
+    http: ASGIConductor
+    engine: FakeEngine
+    client: AsyncClient
+
+    async def get(self, path: str, **options: Any) -> Result:
+        return await self.http.simulate_get(path, **options)
+
+    async def post(self, path: str, body: Any, **options: Any) -> Result:
+        return await self.http.simulate_post(path, body=json.dumps(body), **options)
+
+    async def json(self, path: str, body: Any) -> Any:
+        """The decoded answer, which must be a success."""
+        result = await self.post(path, body)
+        assert result.status_code == 200, result.text
+        return result.json
+
+    async def events(self, path: str, body: Any) -> list[Any]:
+        """The decoded events of a stream; "[DONE]" as text."""
+        result = await self.post(path, {**body, "stream": True})
+        assert result.headers["content-type"] == "text/event-stream", result.text
+        return events(result.text)
+
+    async def error(self, path: str, body: Any) -> tuple[int, str, str]:
+        """Status, type and message of an error."""
+        result = await self.post(path, body)
+        error = result.json["error"]
+        assert error["code"] == result.status_code
+        return result.status_code, error["type"], error["message"]
+
+
+def events(text: str) -> list[Any]:
+    """The decoded `data` of a stream's text; comments are left out."""
+    blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
+    assert all(block.startswith("data: ") for block in blocks)
+    return [block if block == "[DONE]" else json.loads(block) for block in (block[6:] for block in blocks)]
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, script: Script | None = None, config: Config = CONFIG, *, wait: bool = True
+) -> AsyncIterator[Api]:
+    """Application and engine, started and ended."""
+    script = script or Script()
+    script.n_vocab = TinyVocab.n_tokens
+    with FakeEngine(folder, script=script) as engine:
+        client = AsyncClient(engine.address, engine.slab_path)
+        async with ASGIConductor(create_app(config, client, TinyVocab())) as http:
+            if wait:
+                await client.ready(5)
+            yield Api(http, engine, client)
+
+
+def run(
+    test: Callable[[Api], Awaitable[None]], folder: Path, script: Script | None = None, config: Config = CONFIG
+) -> None:
+    """Run one test coroutine."""
+
+    async def main() -> None:
+        async with asyncio.timeout(20), running(folder, script, config) as api:
+            await test(api)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until `condition()` holds; fails when it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
