@@ -4,7 +4,7 @@ Needs msgspec, pyzmq and numpy only. `docs/zeromq.md` describes what they exchan
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Self
 
 import numpy as np
@@ -103,7 +103,7 @@ class Client:
             raise (EngineGone if results.lost else Refused)(results.final.error)
         return results
 
-    def generate(self, task: Task | Embed) -> Iterator[Streamed]:
+    def generate(self, task: Task | Embed) -> Generator[Streamed, None, None]:
         """The results of a task, `Final` last; leaving the loop early aborts it."""
         with self.submit(task) as results:
             yield from results
@@ -136,7 +136,7 @@ class Client:
         """Give up a task; `Results.close` calls it."""
         self._session.end(results)
 
-    def _wait(self, seconds: float, arrived: Any) -> None:
+    def _wait(self, seconds: float, arrived: Callable[[], bool]) -> None:
         deadline = time.monotonic() + seconds
         while not arrived():
             if time.monotonic() > deadline:

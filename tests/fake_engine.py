@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from ipc import messages as m
-from ipc.server import Server, boot_nonce
+from ipc.server import Server, TcpBind, boot_nonce
 from ipc.slab import Slab, State
 
 N_CTX = 1024
@@ -105,12 +105,19 @@ class FakeEngine:
     """`start` runs it in a thread; `die` ends it without a word, `hang` and `resume` are SIGSTOP and SIGCONT."""
 
     def __init__(
-        self, folder: Path | None = None, *, address: str = "", slab_path: str = "", script: Script | None = None
+        self,
+        folder: Path | None = None,
+        *,
+        address: str = "",
+        slab_path: str = "",
+        script: Script | None = None,
+        tcp: TcpBind | None = None,
     ) -> None:
         folder = folder or Path(tempfile.mkdtemp(prefix="fake"))
         self.address = address or f"ipc://{folder}/engine.sock"
         self.slab_path = slab_path or f"{folder}/engine.slab"
         self.script = script or Script()
+        self.tcp = tcp
         self.received: list[m.ToEngine] = []
         self.aborted: list[int] = []
         self.boots = 0
@@ -135,22 +142,27 @@ class FakeEngine:
         self.boots += 1
         self.slab = Slab.create(self.slab_path, self.script.n_rows, self.script.n_vocab)
         self.slab.state = state
-        self.server = Server(self.address, self.slab)
+        self.server = Server(self.address, self.slab, self.tcp)
         self._queue: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._out: dict[bytes, list[m.Result]] = defaultdict(list)
         self._stopping = False
         self._awake = threading.Event()
         self._awake.set()
+        self._asleep = threading.Event()
 
     def close(self) -> None:
         """End: every open task gets an error."""
         if self._join():
-            for sequence in [*self._running, *self._queue]:
-                self._fail(sequence, m.Error(503, "unavailable_error", "the engine is shutting down"))
-            self._flush()
-            self.server.close()
-            self.slab.close()
+            self.end()
+
+    def end(self) -> None:
+        """`close` for a caller that runs `step` itself."""
+        for sequence in [*self._running, *self._queue]:
+            self._fail(sequence, m.Error(503, "unavailable_error", "the engine is shutting down"))
+        self._flush()
+        self.server.close()
+        self.slab.close()
 
     def die(self) -> None:
         """End as kill -9 does: no Finals, the slab's file stays."""
@@ -159,7 +171,9 @@ class FakeEngine:
 
     def hang(self) -> None:
         """Do nothing, not even a beat, until `resume`."""
+        self._asleep.clear()
         self._awake.clear()
+        assert self._asleep.wait(5), "the engine's thread does not come to a halt"
 
     def resume(self) -> None:
         """Go on after `hang`."""
@@ -181,7 +195,9 @@ class FakeEngine:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._awake.wait()
+            if not self._awake.is_set():
+                self._asleep.set()
+                self._awake.wait()
             self.step()
             if self.script.die_after and self.slab.steps >= self.script.die_after:
                 self.server.close()

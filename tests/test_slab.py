@@ -2,13 +2,13 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipc import slab as slab_module
 from ipc.messages import RowRef
 from ipc.slab import Slab, SlabError, StaleRow, State
 
@@ -120,11 +120,11 @@ def test_the_header_is_shared(slab: Slab, reader: Slab) -> None:
 
 
 def test_a_beat_makes_the_slab_young(slab: Slab, reader: Slab, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = slab_module.time.monotonic_ns()
-    monkeypatch.setattr(slab_module.time, "monotonic_ns", lambda: now)
+    now = time.monotonic_ns()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     slab.beat()
     assert reader.age() == 0
-    monkeypatch.setattr(slab_module.time, "monotonic_ns", lambda: now + 7_000_000_000)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now + 7_000_000_000)
     assert reader.age() == 7
 
 
@@ -188,7 +188,7 @@ def test_with_little_memory_there_are_fewer_rows(tmp_path: Path, monkeypatch: py
             raise OSError(28, "No space left on device")
         os.ftruncate(file, size)
 
-    monkeypatch.setattr(slab_module.os, "posix_fallocate", reserve)
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
     slab = Slab.create(str(tmp_path / "x.slab"), n_rows=100, row_floats=64)
     assert 0 < slab.n_rows < 16 and Slab.attach(slab.path).n_rows == slab.n_rows
     slab.close()
