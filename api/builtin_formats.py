@@ -69,9 +69,7 @@ def mistral_v7(space: str) -> Turns:
 
 def vicuna(system: str) -> Turns:
     """Vicuna and its Orca variant."""
-    return Turns(
-        system=system, user="USER: {text}\n", assistant="ASSISTANT: {text}</s>\n", generation="ASSISTANT:"
-    )
+    return Turns(system=system, user="USER: {text}\n", assistant="ASSISTANT: {text}</s>\n", generation="ASSISTANT:")
 
 
 FORMATS: dict[str, Turns] = {
@@ -229,7 +227,8 @@ SOURCES: dict[str, str] = {
 {{- message.content ~ '\\n\\nAssistant: </s>' }}
 {%- else %}{{ message.content ~ '</s>' }}{% endif %}{% endfor %}""",
     "openchat": """{% for message in messages %}{% if message.role == 'system' %}
-{{- message.content ~ '<|end_of_turn|>' }}{% else %}{{ 'GPT4 Correct ' ~ (message.role | capitalize) ~ ': ' ~ message.content ~ '<|end_of_turn|>' }}
+{{- message.content ~ '<|end_of_turn|>' }}{% else %}
+{{- 'GPT4 Correct ' ~ (message.role | capitalize) ~ ': ' ~ message.content ~ '<|end_of_turn|>' }}
 {%- endif %}{% endfor %}{% if add_generation_prompt %}{{ 'GPT4 Correct Assistant:' }}{% endif %}""",
     "monarch": """{% for message in messages %}{{ ('' if loop.first else '<s>') ~ message.role ~ '\\n' }}
 {{- message.content ~ '</s>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<s>assistant\\n' }}{% endif %}""",

@@ -192,9 +192,7 @@ def call_turns(trial: Trial, *values: str, objects: bool = False) -> list[Messag
         arguments: Any = Arguments(arg=value) if objects else f'{{"arg": "{value}"}}'
         call = {"name": "other_tool", "arguments": arguments}
         calls.append({"id": f"call0000{index}", "type": "function", "function": call})
-    results = [
-        trial.turn("tool", f"{TEXT}-result", name="other_tool", tool_call_id=call["id"]) for call in calls
-    ]
+    results = [trial.turn("tool", f"{TEXT}-result", name="other_tool", tool_call_id=call["id"]) for call in calls]
     asked = {"role": "assistant", "content": "", "tool_calls": calls}
     return [trial.turn("user", TEXT), asked, *results, trial.turn("assistant", TEXT), trial.turn("user", TEXT)]
 
@@ -227,3 +225,18 @@ def thinks(trial: Trial) -> bool:
         return True
     prompt = (trial.render(turns) or "").rstrip()
     return prompt.endswith(("<think>", "[THINK]")) or "split('</think>')" in trial.template.source
+
+
+def find_call_example(template: Renders, objects: bool) -> str | None:
+    """What the template writes for a tool call, without the marks of the turn around it."""
+    trial = Trial(template, typed=not content_kinds(template)[0])
+    turns = [trial.turn("user", TEXT)]
+    said = trial.render([*turns, trial.turn("assistant", SECOND)], add_generation_prompt=False) or ""
+    opening, found, closing = said.rpartition(SECOND)
+    arguments: Any = {"parameter": "value"} if objects else '{"parameter": "value"}'
+    call = {"type": "function", "function": {"name": "function_name", "arguments": arguments}, "id": "call00001"}
+    asked = {"role": "assistant", "content": "", "tool_calls": [call]}
+    text = trial.render([*turns, asked], add_generation_prompt=False) or ""
+    if not found or not text.startswith(opening) or "function_name" not in text:
+        return None
+    return text.removeprefix(opening).removesuffix(closing)

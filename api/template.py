@@ -11,7 +11,7 @@ from jinja2.environment import Template
 from msgspec import Struct
 
 from api.builtin_templates import builtin, detect
-from api.capabilities import Capabilities, find_capabilities
+from api.capabilities import Capabilities, find_call_example, find_capabilities
 from api.chat_errors import ChatError, TemplateError
 from api.template_dialect import Dialect
 from api.template_limits import LimitedContext, Limits
@@ -92,6 +92,12 @@ class ChatTemplate:
         """What the template can express, by trial renderings."""
         return find_capabilities(self)
 
+    @cached_property
+    def call_example(self) -> str | None:
+        """A tool call as the template writes one, for a model that must be told; None if it does not say."""
+        able = self.capabilities
+        return find_call_example(self, able.supports_object_arguments) if able.supports_tool_calls else None
+
     def _where(self, error: Exception) -> str:
         """The template's line that raised `error`."""
         for frame, line in reversed(list(walk_tb(error.__traceback__))):
@@ -132,9 +138,13 @@ def reasoning_variables(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def suffix_between(without: str, whole: str) -> str:
     """What `whole` has after the part that it shares with `without`: the generation prompt."""
-    pairs = zip(without, whole, strict=False)
-    shared = next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(without), len(whole)))
-    return whole[shared:]
+    if whole.startswith(without):
+        return whole[len(without) :]
+    low, high = 0, min(len(without), len(whole))  # by halving: comparing slices costs nothing beside a loop
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if without[:middle] == whole[:middle] else (low, middle - 1)
+    return whole[low:]
 
 
 class ChatTemplates:
