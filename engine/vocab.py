@@ -110,6 +110,10 @@ class Vocab:
         """The token as the model file spells it."""
         return (llama.llama_vocab_get_text(self.ptr, token) or b"").decode("utf-8", "replace")
 
+    def attributes(self, token: int) -> int:
+        """The bits of `llama_token_attr`."""
+        return llama.llama_vocab_get_attr(self.ptr, token)
+
     def is_eog(self, token: int) -> bool:
         """Whether `token` ends a generation."""
         return token in self.eog

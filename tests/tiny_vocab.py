@@ -47,6 +47,14 @@ class TinyVocab:
         """The bytes of several."""
         return b"".join(self.piece(token, special) for token in tokens)
 
+    def text(self, token: int) -> str:
+        """The token's name."""
+        return self.piece(token, special=True).decode("latin-1")
+
+    def attributes(self, token: int) -> int:
+        """Bits of `llama_token_attr`: control or byte."""
+        return 8 if token in SPECIAL else 32
+
     def is_eog(self, token: int) -> bool:
         """Whether `token` ends a generation."""
         return token in self.eog
