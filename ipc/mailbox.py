@@ -1,7 +1,7 @@
 """The place where a task's results wait for their reader."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from ipc.messages import Admitted, Delta, Final, Progress, PromptProbs, Reply, Result, RowRef, Vectors
 
@@ -34,8 +34,6 @@ class Mailbox:
         else:
             if isinstance(result, Final):
                 self.final = result
-            else:
-                self.refs.extend(slab_rows(result))
             self.results.append(result)
         self.wake()
 
@@ -53,33 +51,21 @@ class Mailbox:
         """Called when something arrived; a reader that waits in another way than polling overrides it."""
 
     def _put_delta(self, delta: Delta) -> None:
-        if delta.probs:
-            self.refs.extend(slab_rows(delta))
         last = self.results[-1] if self.results else None
         if type(last) is not Delta:
             self.results.append(delta)
             return
         last.text += delta.text
         last.tokens += delta.tokens
-        last.probs += delta.probs
         last.timings = delta.timings or last.timings
-        self.unread += len(delta.text) + 8 * len(delta.tokens) + sum(map(_inline_bytes, rows_of(delta)))
+        self.unread += len(delta.text) + 8 * len(delta.tokens)
+        if delta.probs:
+            last.probs += delta.probs
+            self.unread += sum(len(ref.inline) for ref in rows_of(delta))
 
 
-def rows_of(result: Result) -> Iterator[RowRef]:
+def rows_of(result: Result) -> Sequence[RowRef]:
     """All vectors that a result names."""
-    if isinstance(result, Delta):
-        for probs in result.probs:
-            if probs.logits is not None:
-                yield probs.logits
-    elif isinstance(result, PromptProbs | Vectors):
-        yield from result.rows
-
-
-def slab_rows(result: Result) -> Iterator[RowRef]:
-    """Those of `rows_of` that occupy a row of the slab."""
-    return (ref for ref in rows_of(result) if ref.generation)
-
-
-def _inline_bytes(ref: RowRef) -> int:
-    return len(ref.inline)
+    if type(result) is Delta:
+        return [one.logits for one in result.probs if one.logits is not None] if result.probs else ()
+    return result.rows if isinstance(result, (PromptProbs, Vectors)) else ()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipc.errors import EngineGone, Overloaded, unavailable
 from ipc.link import Curve, Link
-from ipc.mailbox import Mailbox, slab_rows
+from ipc.mailbox import Mailbox, rows_of
 from ipc.messages import (
     PROTOCOL,
     Abort,
@@ -213,12 +213,15 @@ class Session:
             self._answer(message)
 
     def _deliver(self, result: Result) -> None:
-        for ref in slab_rows(result):
-            self._held.add((ref.row, ref.generation))
         mailbox = self._tasks.get(result.id)
+        for ref in rows_of(result):
+            if ref.generation:
+                self._held.add((ref.row, ref.generation))
+                if mailbox is not None:
+                    mailbox.refs.append(ref)
+                else:
+                    self.free(ref)
         if mailbox is None:  # given up before
-            for ref in slab_rows(result):
-                self.free(ref)
             return
         if isinstance(result, Final):
             del self._tasks[result.id]
