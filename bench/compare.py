@@ -44,6 +44,7 @@ ROWS: tuple[tuple[str, Callable[[Run], float]], ...] = (
 def main() -> None:
     """Start both servers, measure, print."""
     args = _parse()
+    servers.end_on_terminate()
     settings = servers.Settings(args.model or fetch_model("smollm2"), args.threads, args.slots, args.context)
     first = shlex.split(args.ours_cmd) if args.ours_cmd else servers.ours(settings, args.ours_args)
     second = servers.peer(settings, args.peer_args)

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from bench import table
-from bench.servers import peer_dir
+from bench.servers import end_on_terminate, peer_dir
 from engine.batch import Batch
 from engine.context import Context
 from engine.download import fetch_model
@@ -56,6 +56,7 @@ class Line(msgspec.Struct):
 def main() -> None:
     """Measure and print the table."""
     args = _parse()
+    end_on_terminate()
     model = args.model or fetch_model("smollm2")
     rows = []
     for sequences in args.sequences:

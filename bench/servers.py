@@ -124,6 +124,11 @@ class Server:
             connection.close()
 
 
+def end_on_terminate() -> None:
+    """Make SIGTERM an exception in this process, so that `with` stops the servers: no signal reaches them."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

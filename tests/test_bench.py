@@ -84,3 +84,24 @@ def test_tables_align_and_divide() -> None:
 def test_build_script_refuses_unknown_arguments() -> None:
     done = subprocess.run([ROOT / "build_llama.sh", "--nonsense"], capture_output=True, text=True, timeout=30)
     assert done.returncode != 0 and "unknown argument: --nonsense" in done.stderr
+
+
+def test_a_terminated_measurement_leaves_no_server(tmp_path: Path) -> None:
+    serve = "import http.server; http.server.HTTPServer(('127.0.0.1', {port}), http.server.BaseHTTPRequestHandler)"
+    script = f"""
+import sys, time
+from pathlib import Path
+from bench.servers import Server, end_on_terminate
+end_on_terminate()
+Server._healthy = lambda self: True
+with Server("one", [sys.executable, "-c", {serve!r} + ".serve_forever()"], Path({str(tmp_path / "log")!r})) as server:
+    print(server.pid, flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
+        assert bench.stdout is not None
+        pid = int(bench.stdout.readline())
+        bench.terminate()
+        assert bench.wait(30) == 128 + 15
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
