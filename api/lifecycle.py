@@ -17,12 +17,13 @@ from typing import Any
 
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
+from gunicorn.glogging import Logger as GunicornLogger
 
 from api.listen import CannotListen, listen
 from engine import process
 from engine.download import located
 from engine.policy import FIRST_DELAY, GAVE_UP, KILL_GRACE, LONGEST_DELAY, TERMINATE_GRACE
-from ipc import config
+from ipc import config, logs
 from ipc.config import Config, ConfigError
 
 log = logging.getLogger("llamarada.master")
@@ -37,12 +38,13 @@ class Master(Arbiter):  # type: ignore[misc]
 
     settings: Config
     supervisor: subprocess.Popen[bytes] | None
+    announcer: subprocess.Popen[bytes] | None
     lock_fd: int
 
     def adopt(self, settings: Config) -> None:
         """Take the run folder and the addresses. Raises `Busy`, `ConfigError` or `CannotListen`."""
         self.settings = located(config.pin_port(settings))
-        self.supervisor = None
+        self.supervisor = self.announcer = None
         self.delay, self.spawn_at = FIRST_DELAY, 0.0
         self.stop_by: float | None = None  # set once a stop was asked for
         self.on_terminal = os.isatty(sys.stderr.fileno())
@@ -81,6 +83,10 @@ class Master(Arbiter):  # type: ignore[misc]
         self.supervisor = process.spawn(command, death_signal=signal.SIGTERM, keep_fds=[self.lock_fd])
         self.spawn_at = time.monotonic() + self.delay
         self.delay = min(self.delay * 2, LONGEST_DELAY)
+
+    def announce(self) -> None:
+        """Start the process that shows the load and says when the server can be used."""
+        self.announcer = process.spawn(process.python("api.announce"))
 
     def stop_supervisor(self) -> None:
         """Make the supervisor stop the engine at once, and see it gone."""
@@ -177,6 +183,16 @@ class Master(Arbiter):  # type: ignore[misc]
         self.WORKERS.clear()
 
 
+class Log(GunicornLogger):  # type: ignore[misc]
+    """gunicorn's own messages go where all others go."""
+
+    def setup(self, cfg: Any) -> None:
+        """Leave the handlers to the root logger."""
+        super().setup(cfg)
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
+
+
 def ambient() -> Config:
     """The configuration that applies to this process; ends it with a readable text when that is wrong."""
     try:
@@ -195,8 +211,10 @@ def n_workers(settings: Config, cores: int | None = None) -> int:
 def on_starting(server: Any) -> None:
     """gunicorn hook: before anything is opened."""
     server.__class__ = Master  # also under a plain `gunicorn -c`, which makes its own arbiter
+    settings = ambient()
+    logs.configure(settings.log, "master")
     try:
-        server.adopt(ambient())
+        server.adopt(settings)
     except (process.Busy, CannotListen, ConfigError) as error:
         raise SystemExit(f"error: {error}") from None
 
@@ -204,15 +222,19 @@ def on_starting(server: Any) -> None:
 def when_ready(server: Master) -> None:
     """gunicorn hook: the addresses are open, no worker runs yet."""
     server.spawn_supervisor()
+    server.announce()
 
 
 def post_fork(server: Master, worker: Any) -> None:
     """gunicorn hook, in the new worker: die with the master, and leave a terminal's Ctrl-C to it."""
     process.die_with_parent(worker.ppid)
     os.setpgid(0, 0)
+    logs.configure(server.settings.log, "worker")
 
 
 def on_exit(server: Master) -> None:
     """gunicorn hook: the workers are gone."""
     server.stop_supervisor()
+    if server.announcer is not None:
+        server.announcer.kill()
     server.leave_run_dir()

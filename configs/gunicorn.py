@@ -6,7 +6,7 @@ names (see configs/one.toml), not here; `docs/deployment.md` tells about gunicor
 
 import os
 
-from api.lifecycle import ambient, n_workers, on_exit, on_starting, post_fork, when_ready
+from api.lifecycle import Log, ambient, n_workers, on_exit, on_starting, post_fork, when_ready
 from api.listen import gunicorn_bind
 
 __all__ = ["on_exit", "on_starting", "post_fork", "when_ready"]
@@ -36,5 +36,6 @@ limit_request_field_size = 8 * 1024
 
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the workers' signs of life never wait for a disk
 control_socket_disable = True
+logger_class = Log
 loglevel = "warning" if served.log.verbosity < 4 else "debug"
 proc_name = "llamarada"

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from engine import process
 from engine.policy import Action, Phase, Policy, Pulse
-from ipc import config
+from ipc import config, logs
 from ipc.slab import Slab, SlabError, State, announce_drain
 
 log = logging.getLogger("llamarada.supervisor")
@@ -64,7 +64,7 @@ class Gauge:
 
 
 class Supervisor:
-    """Runs `command` as the engine. `files` are what a killed engine leaves behind, besides its slab."""
+    """Runs `command` as the engine. `files` are what a killed one leaves behind, besides its slab."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], policy: Policy, gauge: Gauge, files: Sequence[str] = ()
@@ -184,12 +184,13 @@ def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
 def main() -> int:
     """Run the supervisor for the configuration that the environment names."""
     settings = config.ambient()
+    logs.configure(settings.log, "supervisor")
     return Supervisor(
         command=process.python(os.environ.get(ENGINE_MODULE, "engine")),
         env=engine_environment(os.environ),
         policy=Policy(hang=settings.engine.hang_seconds, drain=settings.http.shutdown_timeout),
         gauge=Gauge(str(settings.slab_path())),
-        files=[settings.engine_address().removeprefix("ipc://")],
+        files=[settings.engine_address().removeprefix("ipc://"), str(settings.run_dir() / "engine.lock")],
     ).run()
 
 
