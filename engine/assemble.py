@@ -26,6 +26,7 @@ from engine.placement import Placement
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.speculation import Speculation, drafters
 from engine.times import now_ms
 from ipc.config import Config, EngineSection
 from ipc.messages import PROTOCOL, Welcome
@@ -126,12 +127,15 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
     scheduler = Scheduler(context.n_ubatch, settings.target_gap_ms)
+    make_drafters = drafters(config.speculative) if memory.can_cut else None
+    speculation = Speculation(make_drafters, metrics, context.n_ubatch)
     limits = Limits(len(slots), n_slot, settings.max_queue)
     decoder = Decoder(
         context=context,
         batch=Batch(context.n_batch),
         slots=slots,
         memory=memory,
+        speculation=speculation,
         sequences=sequences,
         emitter=emitter,
         metrics=metrics,
@@ -148,6 +152,7 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
         sequences=sequences,
         placement=Placement(slots, memory, sequences, emitter, now_ms, settings.slot_similarity),
         scheduler=scheduler,
+        speculation=speculation,
         decoder=decoder,
         controls=Controls(slots, memory, metrics, sequences, vocab, server),
         outbox=outbox,

@@ -13,6 +13,7 @@ from engine.scheduler import Chunk, Cost
 from engine.sequence import Phase, Sequence
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.speculation import Speculation
 from ipc.messages import Error, TokenProbs
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Decoder:
         batch: Batch,
         slots: list[Slot],
         memory: Memory,
+        speculation: Speculation,
         sequences: Sequences,
         emitter: Emitter,
         metrics: Metrics,
@@ -41,6 +43,7 @@ class Decoder:
         self._batch = batch
         self._slots = slots
         self._memory = memory
+        self._speculation = speculation
         self._sequences = sequences
         self._emitter = emitter
         self._metrics = metrics
@@ -59,7 +62,7 @@ class Decoder:
             if sequence.phase is Phase.PREFILL:
                 self._read(sequence, chunk, row - chunk.n)
             if chunk.output:
-                self._sample(sequence, slot, row - 1)
+                self._sample(sequence, slot, chunk, row - 1)
 
     def shift_full(self) -> None:
         """Drop old tokens of generating sequences that have reached their context (spec/engine.md §6 A)."""
@@ -96,7 +99,10 @@ class Decoder:
             slot, sequence = chunk.slot, chunk.slot.sequence
             every = sequence is not None and sequence.task.prompt_probs and sequence.phase is Phase.PREFILL
             output: Output = "all" if every else "last" if chunk.output else False
-            self._batch.add(slot.todo[: chunk.n], slot.n_past, slot.id, output)
+            n = chunk.n - chunk.n_draft
+            self._batch.add(slot.todo[:n], slot.n_past, slot.id, output)
+            if chunk.n_draft:
+                self._batch.add(slot.todo[n:], slot.n_past + n, slot.id, "all")
 
     def _account(self, chunks: list[Chunk], ms: float) -> None:
         self._metrics.decoded(len(chunks))
@@ -149,31 +155,50 @@ class Decoder:
                 ms = moment - (sequence.clock.started or moment)
                 self._metrics.prompt_done(sequence.n_evaluated, sequence.n_cached, ms)
 
-    def _sample(self, sequence: Sequence, slot: Slot, row: int) -> None:
+    def _sample(self, sequence: Sequence, slot: Slot, chunk: Chunk, last_row: int) -> None:
         if sequence.task.max_tokens == 0:
             self._sequences.finish(sequence, "limit")
             return
-        logits = self._context.logits(row)
-        sampler = sequence.sampler
         try:
-            token = sampler.sample(logits, sequence.task.post_sampling_probs)
-            self._append(sequence, slot, token, self._emitter.probs(sequence, token, logits))
-            if sequence.finish is None and sampler.grammar is not None and not sequence.task.n_probs:
-                self._append_forced(sequence, slot)
+            self._follow_draft(sequence, slot, chunk.n_draft, last_row)
+            if sequence.finish is None and sequence.sampler.grammar is not None and not sequence.task.n_probs:
+                self._jump_ahead(sequence, slot)
         except GrammarError as problem:
             self._sequences.fail(sequence, Error(500, "server_error", f"the constraint failed: {problem}"))
             return
         if sequence.finish is not None:
             self._sequences.finish(sequence)
 
-    def _append_forced(self, sequence: Sequence, slot: Slot) -> None:
-        """Jump ahead over tokens that the constraint leaves no choice about: one batch evaluates them all."""
+    def _follow_draft(self, sequence: Sequence, slot: Slot, n_draft: int, last_row: int) -> None:
+        """Sample after the known tokens, and on along the draft for as long as it says the same."""
+        n_known = len(slot.tokens) - n_draft
+        draft = slot.tokens.view[n_known:].tolist()
+        n_right = 0
+        while True:
+            token = self._draw(sequence, slot, n_known + n_right, last_row - n_draft + n_right)
+            if sequence.finish is not None or n_right == n_draft or token != draft[n_right]:
+                break
+            n_right += 1
+        if n_draft:
+            self._memory.cut(slot, n_known + n_right)
+            self._speculation.judge(sequence, n_draft, n_right)
+        slot.tokens.append(token)
+
+    def _draw(self, sequence: Sequence, slot: Slot, n_known: int, row: int) -> int:
+        """The next token after `n_known` tokens, from the logits of `row`; its text is on its way."""
+        logits = self._context.logits(row)
+        token = sequence.sampler.sample(logits, sequence.task.post_sampling_probs)
+        self._emit(sequence, slot, n_known, token, self._emitter.probs(sequence, token, logits))
+        return token
+
+    def _jump_ahead(self, sequence: Sequence, slot: Slot) -> None:
+        """Append tokens that the constraint leaves no choice about: one batch evaluates them all."""
         for token in sequence.sampler.forced():
             if sequence.finish is None:
-                self._append(sequence, slot, token, None)
+                self._emit(sequence, slot, len(slot.tokens), token, None)
+                slot.tokens.append(token)
 
-    def _append(self, sequence: Sequence, slot: Slot, token: int, probs: TokenProbs | None) -> None:
+    def _emit(self, sequence: Sequence, slot: Slot, n_known: int, token: int, probs: TokenProbs | None) -> None:
         sequence.sampler.accept(token)
-        slot.tokens.append(token)
-        full = not self._context_shift and len(slot.tokens) >= slot.n_ctx
+        full = not self._context_shift and n_known + 1 >= slot.n_ctx
         self._emitter.append(sequence, token, probs, full, self._clock())

@@ -15,6 +15,7 @@ from engine.placement import Placement
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.speculation import Speculation
 from ipc.messages import Abort, Admitted, Bye, Embed, Error, Final, Free, Hello, Task, ToEngine, Welcome
 from ipc.server import Server
 from ipc.slab import Slab, State
@@ -51,6 +52,7 @@ class Engine:
     sequences: Sequences
     placement: Placement
     scheduler: Scheduler
+    speculation: Speculation
     decoder: Decoder
     controls: Controls
     outbox: Outbox
@@ -76,6 +78,7 @@ class Engine:
         self.placement.start_queued()
         self.placement.join_waiting()
         self.decoder.shift_full()
+        self.speculation.propose(self.slots)
         chunks = self.scheduler.plan(self.slots)
         if chunks:
             self.decoder.step(chunks)

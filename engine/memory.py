@@ -39,6 +39,11 @@ class Memory:
     def can_shift(self) -> bool:
         return self._kv.can_shift
 
+    @property
+    def can_cut(self) -> bool:
+        """Whether a slot can be cut at any position near its end."""
+        return self._partial
+
     def evaluated(self, slot: Slot, n: int) -> None:
         """`n` more tokens of `slot` went through a decode."""
         slot.evaluated(self._fresh(n))

@@ -43,6 +43,16 @@ class Metrics:
         self._window.predicted_n += max(0, n_predicted - 1)
         self._window.predicted_s += ms / 1e3
 
+    def drafted(self, n_draft: int, n_right: int) -> None:
+        """One draft of `n_draft` tokens was verified; its first `n_right` were accepted."""
+        self.counters["spec_decode_num_drafts_total"] += 1
+        self.counters["spec_decode_num_draft_tokens_total"] += n_draft
+        self.counters["spec_decode_num_accepted_tokens_total"] += n_right
+        missing = n_right - len(self.accepted_per_position)
+        self.accepted_per_position.extend([0] * max(0, missing))
+        for position in range(n_right):
+            self.accepted_per_position[position] += 1
+
     def aborted(self) -> None:
         self.counters["requests_aborted_total"] += 1
 

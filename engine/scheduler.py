@@ -13,11 +13,15 @@ _SMALLEST_SHARE = 16  # prompt tokens a step always carries, so that prompts end
 
 @dataclass(slots=True)
 class Chunk:
-    """Evaluate the next `n` tokens of `slot`; `output` says whether the last of them yields logits."""
+    """Evaluate the next `n` tokens of `slot`, the last `n_draft` of which are guesses.
+
+    `output` says whether the last known token (and every guess) yields logits.
+    """
 
     slot: Slot
     n: int
     output: bool
+    n_draft: int = 0
 
 
 class Cost:
@@ -61,8 +65,11 @@ class Scheduler:
     def plan(self, slots: list[Slot]) -> list[Chunk]:
         """The chunks of the next step, generating slots first; empty when there is nothing to evaluate."""
         busy = [slot for slot in slots if slot.sequence is not None]
-        generating = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.GENERATING]
-        chunks = [Chunk(slot, len(slot.todo), True) for slot in generating]
+        chunks = [
+            Chunk(slot, len(slot.todo), True, slot.sequence.n_draft)
+            for slot in busy
+            if slot.sequence is not None and slot.sequence.phase is Phase.GENERATING
+        ]
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         room = self._prompt_share(sum(chunk.n for chunk in chunks))
         return chunks + share(reading, room)

@@ -10,6 +10,7 @@ from engine.text import IndentGuard, TextStream
 from ipc.messages import Delta, Error, Task, Timings, TokenProbs
 
 if TYPE_CHECKING:
+    from engine.draft import Drafters
     from engine.sampler import Sampler
     from engine.slot import Slot
 
@@ -50,6 +51,8 @@ class Sequence:
     has_waited: bool = False  # for a neighbour to read a shared prefix
     n_cached: int = 0
     n_evaluated: int = 0  # prompt tokens really computed, parked work included
+    drafters: "Drafters | None" = None
+    n_draft: int = 0  # guesses at the end of the slot's tokens
     n_drafted: int = 0
     n_accepted: int = 0
     finish: str | None = None

@@ -1,6 +1,7 @@
 """An engine on `FakeContext`, driven step by step without sockets."""
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from engine.batch import Batch
 from engine.candidates import Candidates
 from engine.controls import Controls
 from engine.decoder import Decoder
+from engine.draft import Drafters
 from engine.emitter import Emitter
 from engine.loop import Engine
 from engine.memory import Memory
@@ -18,6 +20,7 @@ from engine.placement import Placement
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.speculation import Speculation
 from ipc.messages import Abort, Admitted, Delta, Final, ModelInfo, RowRef, Sampling, Step, Task, ToClient, Welcome
 from ipc.slab import State
 from tests.fake_context import N_VOCAB, FakeContext, FakeVocab
@@ -72,6 +75,7 @@ class StepEngine:
         context_shift: bool = False,
         similarity: float = 0.1,
         max_queue: int | None = None,
+        make_drafters: Callable[[], Drafters] | None = None,
     ) -> None:
         self.now = 0.0
         n_slot = n_ctx if unified else n_ctx // n_slots
@@ -83,12 +87,14 @@ class StepEngine:
         emitter = Emitter(vocab, slab, outbox)  # type: ignore[arg-type]
         sequences = Sequences(emitter, self.metrics)
         scheduler = Scheduler(n_ubatch)
+        speculation = Speculation(make_drafters, self.metrics, n_ubatch)
         clock = self._clock
         decoder = Decoder(
             context=self.context,  # type: ignore[arg-type]
             batch=Batch(max(n_ctx, n_ubatch)),
             slots=self.slots,
             memory=self.memory,
+            speculation=speculation,
             sequences=sequences,
             emitter=emitter,
             metrics=self.metrics,
@@ -105,6 +111,7 @@ class StepEngine:
             sequences=sequences,
             placement=Placement(self.slots, self.memory, sequences, emitter, clock, similarity),
             scheduler=scheduler,
+            speculation=speculation,
             decoder=decoder,
             controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server),  # type: ignore[arg-type]
             outbox=outbox,
