@@ -2,7 +2,7 @@
 
 from ipc.options.option import LATER, REMOVED, Option
 
-TYPES = ("none", "draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+TYPES = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
 
 
 def _size(kind: str, field: str, what: str, low: int = 1, high: int | None = 1024) -> Option:
@@ -15,7 +15,6 @@ def _size(kind: str, field: str, what: str, low: int = 1, high: int | None = 102
         value="N",
         low=low,
         high=high,
-        mark=LATER,
     )
 
 
@@ -37,12 +36,8 @@ OPTIONS = (
         choices=TYPES,
         repeat=True,
         special={"none": ()},
-        mark=LATER,
-        off=(),
     ),
-    Option(
-        "speculative.types", ("--spec-default",), "", "same as --spec-type ngram-mod", const=("ngram-mod",), mark=LATER
-    ),
+    Option("speculative.types", ("--spec-default",), "", "same as --spec-type ngram-mod", const=("ngram-mod",)),
     Option(
         "speculative.draft_model",
         ("-md", "--spec-draft-model", "--model-draft"),
