@@ -67,7 +67,7 @@ class Server:
         self.malformed = 0  # messages dropped so far
         self._slab = slab
         self._welcome: Welcome | None = None
-        self._clients: set[bytes] = set()  # those that said Hello and did not leave
+        self._clients: set[bytes] = set()  # those that sent something and did not leave
         self._left: list[bytes] = []  # those that were found gone or frozen since the last `receive`
         self._lapsed: set[bytes] = set()  # frozen ones, which missed messages and have not been told
         self._probed = 0.0
@@ -154,18 +154,19 @@ class Server:
 
     def _keep_books(self, client: bytes, message: ToEngine) -> bool:
         """Note who is there and what is free; True when the engine need not see the message."""
-        if isinstance(message, Hello):
-            self._clients.add(client)
-            self._drop_rows(client)
-            if self._slab is not None:
-                self._slab.set_inline(client, not message.slab)
-        elif isinstance(message, Bye):
-            self._clients.discard(client)
-            self._drop_rows(client)
-        elif isinstance(message, Free) and self._slab is not None:
-            for row, generation in message.rows:
-                self._slab.free(row, generation)
-            return True
+        self._clients.add(client)
+        match message:
+            case Hello():
+                self._drop_rows(client)
+                if self._slab is not None:
+                    self._slab.set_inline(client, not message.slab)
+            case Bye():
+                self._clients.discard(client)
+                self._drop_rows(client)
+            case Free() if self._slab is not None:
+                for row, generation in message.rows:
+                    self._slab.free(row, generation)
+                return True
         return False
 
     def _drop_rows(self, client: bytes) -> None:
