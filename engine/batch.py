@@ -40,23 +40,26 @@ class Batch:
 
         `output`: of which tokens logits are wanted: none, the last, or all (True).
         """
-        first, end = self.n_tokens, self.n_tokens + len(tokens)
-        if end > self.capacity:
-            raise ValueError(f"{len(tokens)} tokens do not fit in the {self.room} rows left")
+        n, first = len(tokens), self.n_tokens
+        if n == 1:
+            return self.add_token(int(tokens[0]), pos, seq, bool(output))
+        if n > self.room:
+            raise ValueError(f"{n} tokens do not fit in the {self.room} rows left")
+        end = first + n
         self.tokens[first:end] = tokens
-        self.positions[first:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
+        self.positions[first:end] = np.arange(pos, pos + n, dtype=np.int32)
         self.sequences[first:end] = seq
         self.outputs[first:end] = output is True or output == "all"
-        if output == "last" and end > first:
+        if output == "last" and n:
             self.outputs[end - 1] = 1
         self.n_tokens = self.struct.n_tokens = end
         return first
 
     def add_token(self, token: int, pos: int, seq: int, output: bool = True) -> int:
-        """Append one token, quicker than `add`; returns its row."""
+        """Append one token; returns its row."""
         row = self.n_tokens
         if row >= self.capacity:
-            raise ValueError("the batch is full")
+            raise ValueError("1 token does not fit in the 0 rows left")
         self.tokens[row] = token
         self.positions[row] = pos
         self.sequences[row] = seq

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,7 @@ def load(configured: str | None = None) -> Path:
         if folder != _loaded["folder"]:
             raise LibraryError(f"libllama is already loaded from {_loaded['folder']}; a process can hold only one")
         return folder
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # ggml would hold a dying process to attach a debugger
     for name in ("libggml-base", "libggml"):
         if (folder / (name + SUFFIX)).exists():
             open_with_dependents(folder / (name + SUFFIX))
@@ -125,7 +127,7 @@ def open_with_dependents(path: Path) -> ctypes.CDLL:
     opened: set[str] = set()
     while True:
         try:
-            return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(str(path))
         except OSError as error:
             needed = re.match(r"(lib[^/:]+): cannot open shared object file", str(error))
             name = needed[1] if needed else ""

@@ -1,6 +1,8 @@
 """The binding on the real libllama and the demo model."""
 
 import logging
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +42,19 @@ def test_broken_library_says_what_to_do(tmp_path: Path) -> None:
         library.open_with_dependents(broken)
 
 
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("c++"), reason="needs a compiler for ELF files")
+def test_dependents_are_taken_from_the_same_folder(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "libinner.so.1", tmp_path / "libouter.so"
+    compiler = ["c++", "-shared", "-fPIC", "-x", "c++", "/dev/null", "-x", "none", "-Wl,--no-as-needed"]
+    subprocess.run([*compiler, f"-Wl,-soname,{inner.name}", "-o", inner], check=True, timeout=60)
+    subprocess.run([*compiler, inner, "-o", outer], check=True, timeout=60)
+    hidden = inner.rename(tmp_path / "hidden")
+    with pytest.raises(library.LibraryError, match=r"libinner\.so\.1.*build_llama\.sh"):
+        library.open_with_dependents(outer)
+    hidden.rename(inner)
+    assert library.open_with_dependents(outer)
+
+
 def test_second_library_is_refused(lib: Path, tmp_path: Path) -> None:
     (tmp_path / f"libllama{library.SUFFIX}").symlink_to(lib / f"libllama{library.SUFFIX}")
     with pytest.raises(library.LibraryError, match="already loaded"):
@@ -50,6 +65,18 @@ def test_function_called_before_the_load_says_so() -> None:
     code = "from engine import llama; llama.llama_version()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert "llama_version was called before" in run.stderr
+
+
+def test_abort_inside_libllama_is_logged(lib: Path) -> None:
+    code = f"""if True:
+        import ctypes, logging
+        from engine import library
+        logging.basicConfig(level=logging.INFO)
+        library.load({str(lib)!r})
+        ctypes.CDLL({str(lib / f"libggml-base{library.SUFFIX}")!r}).ggml_abort(b"cache.cpp", 3, b"no cell")"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert run.returncode == -signal.SIGABRT
+    assert "libllama aborts: cache.cpp:3: no cell" in run.stderr
 
 
 def test_handle_of_another_kind_is_refused(model: Model) -> None:
@@ -481,5 +508,5 @@ def test_full_batch_refuses_more() -> None:
     with pytest.raises(ValueError, match="3 tokens do not fit in the 2 rows left"):
         batch.add(np.zeros(3, np.int32), 0, 0)
     batch.add(np.zeros(2, np.int32), 0, 0)
-    with pytest.raises(ValueError, match="full"):
+    with pytest.raises(ValueError, match="1 token does not fit"):
         batch.add_token(1, 2, 0)
