@@ -100,7 +100,7 @@ class Server:
         if inode(self._path) == self._inode:
             os.unlink(self._path)
 
-    # ------------------------------------------------ in
+    # in
 
     def poll(self, timeout_ms: int) -> bool:
         """Wait until there is something to `receive`, at most `timeout_ms`."""
@@ -174,7 +174,7 @@ class Server:
             self._slab.free_owner(client)
             self._slab.set_inline(client, False)
 
-    # ------------------------------------------------ out
+    # out
 
     def send(self, client: bytes, message: ToClient) -> bool:
         """Send without blocking. False: the client is gone or frozen, and all its work must be aborted."""

@@ -74,7 +74,7 @@ class Session:
         self.link.close()
         self._detach()
 
-    # ------------------------------------------------ tasks and calls
+    # tasks and calls
 
     def open(self, task: Task | Embed, mailbox: Mailbox) -> None:
         """Send a task under a fresh id; its results go to `mailbox`. Raises `Overloaded` or `EngineGone`."""
@@ -107,7 +107,7 @@ class Session:
         if not self.link.send(message):
             raise EngineGone(unavailable("the engine does not take requests"))
 
-    # ------------------------------------------------ rows
+    # rows
 
     def row(self, ref: RowRef) -> np.ndarray[Any, np.dtype[np.float32]]:
         """A copy of the vector; its slab row is given back. Raises `StaleRow`, or `SlabError` without a slab."""
@@ -129,7 +129,7 @@ class Session:
             if len(self._to_free) >= BATCH:
                 self.flush()
 
-    # ------------------------------------------------ the engine's health
+    # the engine's health
 
     def state(self) -> State:
         """What the engine is doing; FAILED also when it hangs, LOADING also when it is not there (yet)."""
@@ -165,7 +165,7 @@ class Session:
         slab = self._slab
         return slab is not None and slab.state in (State.READY, State.DRAINING) and slab.age() > self._hang_seconds
 
-    # ------------------------------------------------ reading
+    # reading
 
     def pump(self) -> bool:
         """Handle what has arrived; True when there may be more."""
@@ -248,7 +248,7 @@ class Session:
                 return
         self.info = welcome
 
-    # ------------------------------------------------ giving up
+    # giving up
 
     def _forget(self, reason: str) -> None:
         """The engine holds no tasks and no rows of this client any more."""

@@ -109,7 +109,7 @@ class Slab:
         if self._writable and inode(self.path) == self.inode:
             os.unlink(self.path)
 
-    # ------------------------------------------------ header
+    # header
 
     @property
     def state(self) -> State:
@@ -161,7 +161,7 @@ class Slab:
         """Seconds since the last beat."""
         return (time.monotonic_ns() - self._words[BEAT]) / 1e9
 
-    # ------------------------------------------------ rows, engine's side
+    # rows, engine's side
 
     def put(self, vector: np.ndarray[Any, Any], owner: bytes) -> RowRef:
         """Copy a float32 `vector` into a free row of `owner`; inline when there is none or it does not fit."""
@@ -201,7 +201,7 @@ class Slab:
         """Clients that hold rows."""
         return {owner for owner in self._owners if owner is not None}
 
-    # ------------------------------------------------ rows, client's side
+    # rows, client's side
 
     def get(self, ref: RowRef) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Copy a vector out; raises `StaleRow` when its row was reused."""

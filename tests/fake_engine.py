@@ -203,7 +203,7 @@ class FakeEngine:
                 self.server.close()
                 return
 
-    # ------------------------------------------------ the loop
+    # the loop
 
     def step(self) -> None:
         """Receive, admit, one token for every running task, send."""
@@ -315,7 +315,7 @@ class FakeEngine:
             if not self.server.send(client, m.Step(results)):
                 self._drop(client)
 
-    # ------------------------------------------------ what it says
+    # what it says
 
     def welcome(self) -> m.Welcome:
         """What this engine serves."""

@@ -62,7 +62,7 @@ def tokens(results: list[Any]) -> list[int]:
     return [token for result in results if isinstance(result, m.Delta) for token in result.tokens]
 
 
-# ---------------------------------------------------------------- the ordinary course
+# the ordinary course
 
 
 def test_a_stream_gives_text_and_one_final(engine: FakeEngine) -> None:
@@ -124,7 +124,7 @@ def test_a_call_has_a_deadline(engine: FakeEngine) -> None:
     run(engine, body)
 
 
-# ---------------------------------------------------------------- admission
+# admission
 
 
 def test_a_refusal_is_raised_with_its_error(engine: FakeEngine) -> None:
@@ -183,7 +183,7 @@ def test_a_final_makes_room_for_the_next(engine: FakeEngine) -> None:
     run(engine, body, max_open=1)
 
 
-# ---------------------------------------------------------------- leaving
+# leaving
 
 
 def test_closing_aborts_once(engine: FakeEngine) -> None:
@@ -240,7 +240,7 @@ def test_closing_the_client_ends_its_streams(engine: FakeEngine) -> None:
     until(lambda: engine.aborted == [1])
 
 
-# ---------------------------------------------------------------- slow readers
+# slow readers
 
 
 def test_a_slow_reader_gets_everything_in_one_delta(engine: FakeEngine) -> None:
@@ -300,7 +300,7 @@ def test_a_client_that_froze_is_told_and_works_again(engine: FakeEngine) -> None
     run(engine, body)
 
 
-# ---------------------------------------------------------------- rows
+# rows
 
 
 def test_rows_are_given_back_after_reading(engine: FakeEngine) -> None:
@@ -386,7 +386,7 @@ def test_a_client_that_cannot_map_the_slab_gets_inline_rows(engine: FakeEngine) 
     run(engine, body)
 
 
-# ---------------------------------------------------------------- the engine's life
+# the engine's life
 
 
 def test_the_client_may_start_first(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_reconnecting_client_takes_its_identity_over(server: Server, peer: Pee
     again.close()
 
 
-# ---------------------------------------------------------------- the address
+# the address
 
 
 def test_a_path_too_long_for_the_kernel_is_refused(tmp_path: Path) -> None:
