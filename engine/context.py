@@ -10,17 +10,20 @@ import numpy.typing as npt
 
 from engine import library, llama
 from engine.batch import Batch
-from engine.gguf import ModelError, reason
+from engine.gguf import ModelError, fill, reason
 from engine.lora import Adapter
 from engine.model import Model
 
 Floats = npt.NDArray[np.float32]
-FLASH_ATTN = {
-    "auto": llama.FlashAttnType.AUTO,
-    "on": llama.FlashAttnType.ENABLED,
-    "off": llama.FlashAttnType.DISABLED,
-}
 INVALID_BATCH = -1
+
+
+class FlashAttn(IntEnum):
+    """`llama.FlashAttnType` by the names that users give."""
+
+    AUTO = llama.FlashAttnType.AUTO
+    ON = llama.FlashAttnType.ENABLED
+    OFF = llama.FlashAttnType.DISABLED
 
 
 class Context:
@@ -41,10 +44,11 @@ class Context:
         None stands for libllama's default. ModelError gives libllama's reason when the context cannot be made.
         """
         params["pooling_type"] = _named(llama.PoolingType, "pooling", pooling)
-        params["flash_attn_type"] = FLASH_ATTN[flash_attn] if flash_attn else None
+        params["flash_attn_type"] = _named(FlashAttn, "flash_attn", flash_attn)
         params["type_k"] = _named(llama.GgmlType, "type_k", type_k)
         params["type_v"] = _named(llama.GgmlType, "type_v", type_v)
-        native = _params(params)
+        native = llama.llama_context_default_params()
+        fill(native, params)
         with library.collect_errors() as errors:
             self.ptr = llama.llama_init_from_model(model.ptr, native)
         if not self.ptr:
@@ -228,13 +232,3 @@ def _named(kind: type[IntEnum], field: str, name: str | None) -> int | None:
     if name.upper() not in kind.__members__:
         raise ModelError(f"{field}: {name!r} is none of {', '.join(kind.__members__).lower()}")
     return kind[name.upper()]
-
-
-def _params(fields: dict[str, Any]) -> llama.llama_context_params:
-    params = llama.llama_context_default_params()
-    for name, value in fields.items():
-        if name not in llama.CONTEXT_FIELDS:
-            raise TypeError(f"llama_context_params has no field {name!r}")
-        if value is not None:
-            setattr(params, name, value)
-    return params

@@ -1,7 +1,7 @@
 """Opens GGUF files through libllama and reads their metadata."""
 
-from collections.abc import Callable
-from ctypes import create_string_buffer
+from collections.abc import Callable, Mapping
+from ctypes import Structure, create_string_buffer
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,16 @@ def open_model(path: str | Path, params: llama.llama_model_params) -> llama.Mode
     if not handle:
         raise ModelError(f"{path}: {reason(errors)}")
     return handle
+
+
+def fill(params: Structure, fields: Mapping[str, Any]) -> None:
+    """Set the given fields of a params struct; None keeps libllama's default. TypeError on an unknown field."""
+    known = {name for name, *_ in params._fields_}
+    for name, value in fields.items():
+        if name not in known:
+            raise TypeError(f"{type(params).__name__} has no field {name!r}")
+        if value is not None:
+            setattr(params, name, value)
 
 
 def reason(errors: list[str]) -> str:

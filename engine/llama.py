@@ -268,10 +268,6 @@ class llama_perf_context_data(Structure):
     ]
 
 
-MODEL_FIELDS = frozenset(name for name, *_ in llama_model_params._fields_)
-CONTEXT_FIELDS = frozenset(name for name, *_ in llama_context_params._fields_)
-
-
 # fmt: off
 # the library and its backends
 @c

@@ -50,10 +50,12 @@ class Model:
         """Load the GGUF file `path`, telling `progress` how far it is, 0…1.
 
         `params` are fields of `llama_model_params`: n_gpu_layers, split_mode, main_gpu, load_mode, lazy_mode,
-        check_tensors, use_extra_bufts, no_host, … ModelError gives the reason when it cannot be loaded.
+        check_tensors, use_extra_bufts, no_host, … None stands for libllama's default. ModelError gives the reason when
+        the file cannot be loaded.
         """
         library.load_backends()
-        native = _params(params)
+        native = llama.llama_model_default_params()
+        gguf.fill(native, params)
         keep = [  # what the params point to must outlive the call
             _set_progress(native, progress),
             _set_overrides(native, kv_overrides or {}),
@@ -105,15 +107,6 @@ class Model:
             has_decoder=self.has_decoder,
             n_swa=self.n_swa,
         )
-
-
-def _params(fields: dict[str, Any]) -> llama.llama_model_params:
-    params = llama.llama_model_default_params()
-    for name, value in fields.items():
-        if name not in llama.MODEL_FIELDS:
-            raise TypeError(f"llama_model_params has no field {name!r}")
-        setattr(params, name, value)
-    return params
 
 
 def _set_progress(params: llama.llama_model_params, progress: Progress | None) -> Any:
