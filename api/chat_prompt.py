@@ -117,8 +117,8 @@ class Rendering:
 
     def continued(self, mode: Mode) -> tuple[str, int]:
         """The prompt that goes on with the last message, and where that message's turn begins in it."""
-        typed = not self.template.capabilities.supports_string_content
-        result = continued_prompt(self.render, self.adapted(self.turns[:-1]), self.turns[-1], mode, typed)
+        history = self.adapted(self.turns[:-1])
+        result = continued_prompt(self.render, self.template.capabilities, history, self.turns[-1], mode)
         return result.text, result.turn_start
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from api.capabilities import Capabilities
 from api.chat_errors import ChatError, TemplateError
 from api.chat_messages import Message, content_text
 from api.template import suffix_between
@@ -58,7 +59,7 @@ def continuation_mode(request: Mapping[str, Any], turns: Sequence[Message], pref
 
 
 def continued_prompt(
-    render: RendersTurns, history: Sequence[Message], last: Message, mode: Mode, typed: bool
+    render: RendersTurns, able: Capabilities, history: Sequence[Message], last: Message, mode: Mode
 ) -> Continued:
     """The prompt that stops where `last` stops.
 
@@ -68,9 +69,9 @@ def continued_prompt(
     before = render(history, False) if history else ""
     opened = render(history, True) if history else ""
     thinking = opened_thinking(opened)
-    head = head_of(render, history, marked_message(last, mode, typed), mode)
+    head = head_of(render, history, marked_message(last, mode, typed=not able.supports_string_content), mode)
     if head is None or (thinking and thinking not in suffix_between(before, head)):
-        head = opener(opened, thinking, last, mode)
+        head = opener(opened, thinking, last, mode, able.supports_thinking)
     else:
         head = head.replace(THOUGHT, last.get("reasoning_content", ""))
     tail = last.get("reasoning_content", "") if mode == "reasoning_content" else content_text(last["content"], "\n\n")
@@ -103,10 +104,12 @@ def opened_thinking(opened: str) -> str:
     return next((tag for tag in CLOSERS if tail.endswith(tag)), "")
 
 
-def opener(opened: str, thinking: str, last: Message, mode: Mode) -> str:
+def opener(opened: str, thinking: str, last: Message, mode: Mode, thinks: bool) -> str:
     """A head from the generation prompt, where the template does not render the message's parts itself."""
     thought = last.get("reasoning_content", "")
-    if not thinking and (thought or mode == "reasoning_content"):
+    if mode == "reasoning_content" and not thinks:
+        raise ChatError("Cannot continue reasoning_content: the chat template does not support thinking.")
+    if thinks and not thinking and (thought or mode == "reasoning_content"):
         thinking = "<think>"
         opened += f"{thinking}\n"
     if mode == "reasoning_content" or not thinking:

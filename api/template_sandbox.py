@@ -88,14 +88,14 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         assert isinstance(__context, LimitedContext)
-        allow_numbers(args)
-        allow_numbers(kwargs.values())
+        named = [value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")]
+        allow_numbers((*args, *named))
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
             if method.__name__ == "join" and len(args) == 1 and not isinstance(args[0], str):
                 args = (list(args[0]),)
-            __context.allow_method(owner, method.__name__, (*args, *kwargs.values()))
+            __context.allow_method(owner, method.__name__, (*args, *named))
         elif isinstance(owner, list) and args:
             allow_count(len(owner) + (len(args[0]) if isinstance(args[0], list) else 1), MAX_ITEMS)
         return super().call(__context, __obj, *args, **kwargs)
