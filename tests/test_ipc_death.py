@@ -98,7 +98,7 @@ def test_kill_stop_of_the_engine_is_noticed_and_survived(tmp_path: Path, spawn: 
 
 
 def test_an_engine_that_breaks_off_mid_stream_ends_the_stream(tmp_path: Path, spawn: Spawn) -> None:
-    spawn(*engine_arguments(tmp_path, "--die-after", "3"))
+    spawn(*engine_arguments(tmp_path, "--die-after", "3", "--step-seconds", "0.1"))
     with Client(f"ipc://{tmp_path}/x.sock") as client:
         client.ready(5)
         *_, final = client.generate(task(max_tokens=10))
