@@ -63,6 +63,7 @@ class Context:
         self.kv_unified = bool(native.kv_unified)
         self.pooling = llama.PoolingType(llama.llama_pooling_type(self.ptr))
         self.can_shift = llama.llama_memory_can_shift(self.memory)
+        self._causal = llama.llama_get_causal_attn(self.ptr)
         self._n_vocab = model.vocab.n_tokens
         self._n_pooled = model.n_cls_out if self.pooling == llama.PoolingType.RANK else model.n_embd_out
         self._rows: dict[tuple[int, int], Floats] = {}  # views by address and length
@@ -85,7 +86,7 @@ class Context:
         """Read `batch` into the cache. 0: done; 1: no room, nothing changed; 2: aborted, and below -1: failed, with the
         micro-batches before it kept; -1: invalid batch.
         """
-        code = llama.llama_decode(self.ptr, self._fitting(batch))
+        code = llama.llama_decode(self.ptr, self._fitting(batch, self.batch_limit))
         if code != INVALID_BATCH and (self._written_later or self._read_later):
             self._read_later.clear()
             self._written_later.clear()
@@ -93,12 +94,17 @@ class Context:
 
     def encode(self, batch: Batch | llama.llama_batch) -> int:
         """Run `batch` through the encoder, without the cache. 0: done; negative: failed."""
-        return llama.llama_encode(self.ptr, self._fitting(batch))
+        return llama.llama_encode(self.ptr, self._fitting(batch, self.n_ubatch))
 
-    def _fitting(self, batch: Batch | llama.llama_batch) -> llama.llama_batch:
+    @property
+    def batch_limit(self) -> int:
+        """The most tokens that one `decode` takes: without memory or causal order a batch is not split."""
+        return self.n_batch if self._causal and self.memory else self.n_ubatch
+
+    def _fitting(self, batch: Batch | llama.llama_batch, limit: int) -> llama.llama_batch:
         struct = batch.struct if isinstance(batch, Batch) else batch
-        if struct.n_tokens > self.n_batch:  # libllama would abort
-            raise ValueError(f"a batch of {struct.n_tokens} tokens; at most n_batch = {self.n_batch}")
+        if struct.n_tokens > limit:  # libllama would abort the process
+            raise ValueError(f"a batch of {struct.n_tokens} tokens; this context takes at most {limit}")
         return struct
 
     def logits(self, row: int) -> Floats:
@@ -174,9 +180,9 @@ class Context:
         return llama.llama_state_seq_get_size_ext(self.ptr, seq, flags)
 
     def state_get(self, seq: int, flags: int = 0) -> npt.NDArray[np.uint8]:
-        """A copy of what is held for `seq`."""
-        if seq in self._written_later:
-            self._apply_later(seq)
+        """A copy of what is held for `seq`; empty in the rare case that it cannot be had now."""
+        if seq in self._written_later and not self._apply_later(seq):
+            return np.empty(0, np.uint8)
         data = np.empty(self.state_size(seq, flags), np.uint8)
         n = llama.llama_state_seq_get_data_ext(self.ptr, data.ctypes.data, len(data), seq, flags)
         return data[:n]
@@ -190,16 +196,20 @@ class Context:
         n = llama.llama_state_seq_set_data_ext(self.ptr, source.ctypes.data, len(source), seq, flags)
         return n != 0
 
-    def _apply_later(self, seq: int) -> None:
-        """Make libllama carry out copies and shifts it has put off, which only a decode does: one more token of `seq`.
+    def _apply_later(self, seq: int) -> bool:
+        """Make libllama carry out the copies and shifts it has put off. False where that is not possible.
 
-        Otherwise a state saved now would lack them, and one restored now would be overwritten by them.
+        A state saved now would lack them, and one restored now would be overwritten by them. Only a decode does it: of
+        one token, in an empty sequence or after the end of `seq`, which is taken out again.
         """
-        position = self.seq_pos_max(seq) + 1
+        vehicle = next((s for s in range(self.n_seq_max) if self.seq_pos_max(s) < 0), seq)
+        position = self.seq_pos_max(vehicle) + 1
+        if position and (self.model.is_recurrent or self.model.is_hybrid):  # cannot take it out again
+            return False
         batch = Batch(1)
-        batch.add_token(0, position, seq)
+        batch.add_token(0, position, vehicle)
         self.decode(batch)
-        self.seq_rm(seq, position, -1)
+        return self.seq_rm(vehicle, position, -1)
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
         """Threads for steps of one token, and for larger ones."""
@@ -212,6 +222,7 @@ class Context:
     def set_causal(self, causal: bool) -> None:
         """Whether tokens attend to earlier ones only."""
         llama.llama_set_causal_attn(self.ptr, causal)
+        self._causal = causal
 
     def set_lora(self, adapters: Sequence[tuple[Adapter, float]]) -> None:
         """Apply these adapters, each with its scale, and no others from the next decode on."""

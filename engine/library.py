@@ -64,7 +64,8 @@ class Log:
         try:
             yield complaints
         finally:
-            self.complaints.remove(complaints)
+            self.flush()
+            self.complaints = [others for others in self.complaints if others is not complaints]
 
 
 def _report_abort(message: bytes) -> None:

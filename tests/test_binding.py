@@ -117,8 +117,9 @@ def test_errors_are_collected() -> None:
         sink(llama.LogLevel.INFO, b"fine\n", None)
         sink(llama.LogLevel.ERROR, b"bad", None)
         sink(llama.LogLevel.CONT, b" thing\n", None)
+        sink(llama.LogLevel.ERROR, b"unfinished", None)
     sink(llama.LogLevel.ERROR, b"later\n", None)
-    assert errors == ["bad thing"]
+    assert errors == ["bad thing", "unfinished"]
 
 
 def test_libllama_logs_through_python(model: Model, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +271,7 @@ def test_vocabulary_loads_alone(lib: Path, model_path: Path, vocab: Vocab) -> No
 
 @pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
 def shared_context(model: Model, request: pytest.FixtureRequest) -> Iterator[Context]:
-    sizes = {"n_ctx": 1024, "n_batch": 256, "n_ubatch": 256, "n_seq_max": 4}
+    sizes = {"n_ctx": 1024, "n_batch": 256, "n_ubatch": 128, "n_seq_max": 4}
     with closing(Context(model, kv_unified=request.param, n_threads=1, n_threads_batch=1, **sizes)) as made:
         yield made
 
@@ -347,8 +348,18 @@ def test_logits_are_a_view_of_the_latest_decode(context: Context) -> None:
 def test_batch_larger_than_the_context_takes_is_refused(context: Context) -> None:
     batch = Batch(257)
     batch.add(np.zeros(257, np.int32), 0, 0)
-    with pytest.raises(ValueError, match="at most n_batch = 256"):
+    with pytest.raises(ValueError, match="at most 256"):
         context.decode(batch)
+
+
+def test_batch_that_may_not_be_split_is_limited_to_a_microbatch(context: Context) -> None:
+    batch = Batch(200)
+    batch.add(np.zeros(200, np.int32), 0, 0)
+    context.set_causal(False)
+    with pytest.raises(ValueError, match="at most 128"):
+        context.decode(batch)
+    context.set_causal(True)
+    assert context.decode(batch) == 0
 
 
 def test_full_memory_is_reported_and_changes_nothing(model: Model) -> None:
@@ -463,6 +474,18 @@ def test_state_of_a_fresh_copy_is_the_original(context: Context) -> None:
     context.seq_cp(0, 1, 0, 5)
     state = context.state_get(1)
     context.clear()
+    assert context.state_set(2, state)
+    assert generate(context, token, 2, 7) == CONTINUATION
+
+
+def test_state_of_a_fresh_copy_is_right_when_every_sequence_is_in_use(context: Context) -> None:
+    token = read(context, PROMPT)
+    for seq in (1, 2, 3):
+        read(context, "One, two, three,", seq)
+    context.seq_rm(1, -1, -1)
+    context.seq_cp(0, 1, 0, 5)
+    state = context.state_get(1)
+    assert context.seq_pos_max(1) == 4
     assert context.state_set(2, state)
     assert generate(context, token, 2, 7) == CONTINUATION
 
