@@ -13,7 +13,7 @@ class Arguments:
     def __init__(self, sink: CallSink) -> None:
         self._sink = sink
         self._any = False
-        self._schemas = schema.properties(sink.schema)
+        self._schemas = schema.properties(sink.schema, sink.schema)
 
     def types(self, name: str) -> frozenset[str]:
         """The JSON types the parameter may have; all of them for one that the tool does not name."""

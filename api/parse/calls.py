@@ -67,15 +67,19 @@ class JsonCalls:
                 yield from s.space()
                 mark = (yield from s.literal(*between)) or ""
             if mark == "{":
+                if n_read:
+                    s.record(mark)
                 yield from read_object(self, s, out)
                 n_read += 1
-                s.record()
             elif not mark or mark in closers:
                 if not n_read or loose:
                     raise Unreadable("no call")
                 s.cut_inside(*between)
                 return
-            loose, mark = mark in (",", ";"), ""
+            loose = mark in (",", ";")
+            if loose:
+                s.record(mark)
+            mark = ""
 
 
 def read_object(syntax: JsonCalls, s: Scanner, out: Output) -> Steps[None]:
@@ -85,11 +89,12 @@ def read_object(syntax: JsonCalls, s: Scanner, out: Output) -> Steps[None]:
     try:
         complete = yield from call.members(s, "")
     except Unreadable:
-        if not s.exhausted or call.args is None:
+        if not s.exhausted or (call.args is None and call.sink is None):
             raise
     if call.sink is None and not (call.name and (syntax.marked or call.args is not None)):
         raise Unreadable("not a call")
     sink = call.sink or call.begin(s)
+    sink.release(call.id)
     if complete:
         sink.close()
 
@@ -103,11 +108,11 @@ class _Object:
         self.name = ""
         self.id = ""
         self.sink: CallSink | None = None
-        self.args: list[str] | None = None  # that came before the call could begin
+        self.args: list[str] | None = None  # that came before the name
 
     def begin(self, s: Scanner) -> CallSink:
         """Begin the call."""
-        self.sink = self.out.call(self.name, self.id)
+        self.sink = self.out.call(self.name, self.id, held=self.syntax.late_id)
         s.recorded()
         for text in self.args or ():
             self.sink.write(text)
@@ -147,7 +152,7 @@ class _Object:
             yield from self.arguments(s)
         elif path == syntax.name:
             self.name = yield from string_value(s)
-            if syntax.marked and not syntax.late_id and (self.id or not syntax.id):
+            if syntax.marked and (self.id or not syntax.id or syntax.late_id):
                 self.begin(s)
         elif path == syntax.id:
             self.id = yield from _plain(s)
@@ -163,7 +168,7 @@ class _Object:
     def arguments(self, s: Scanner) -> Steps[None]:
         """Read the arguments: an object, or one written as a string."""
         self.args = []
-        if self.name and not self.sink and not self.syntax.late_id:
+        if self.name and not self.sink:
             self.begin(s)
         char = yield from s.char()
         if char in ("{", "["):

@@ -7,7 +7,7 @@ from api.parse.calls import Calls
 from api.parse.jsontext import Unreadable, json_value
 from api.parse.layout import NO_MARKS, Ask, Pair, Thinking
 from api.parse.output import Output
-from api.parse.scan import Scanner, Sink, Steps, markers
+from api.parse.scan import Scanner, Steps, markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Format:
     stops: tuple[str, ...] = ()  # more texts that end an answer
     fenced: bool = False  # the model likes a ```json fence around a JSON answer
     id_length: int = 32  # of ids made up for calls without one
+    noise: tuple[str, ...] = ()  # marks in the content that mean nothing
+    thinks_again: bool = False  # thinking may also come after content
 
     FENCES: ClassVar = ("```json", "```")
 
@@ -45,10 +47,9 @@ class Format:
     def think(self, s: Scanner, out: Output, ask: Ask, thinking: Thinking) -> Steps[str | None]:
         """Read the thinking, if the answer begins with some; returns a call's opener if that ended it."""
         space = yield from s.space()
-        start = ""
-        if thinking.start:
-            start = (yield from s.literal(thinking.start)) or ""
-        elif (yield from s.literal(thinking.end)):
+        start = (yield from s.literal(thinking.start, thinking.end)) or ""
+        if start == thinking.end:  # the answer, or the prompt, says that there is no thinking
+            out.content.lead = True
             return None
         if not start and (thinking.start or not ask.thinking):
             out.content.write(space)
@@ -63,7 +64,7 @@ class Format:
     def thoughts(self, s: Scanner, out: Output, ask: Ask, thinking: Thinking) -> Steps[str | None]:
         """Read thinking text up to its end or, when calls may cut it, a call's opener; returns that."""
         target = out.reasoning if ask.apart else out.content
-        cuts = thinking.cut_by if ask.calls else ()
+        cuts = [mark for mark in thinking.cut_by if ask.calls or mark == self.content.start]
         end = yield from s.until(markers(thinking.end, *cuts), target.write)
         if ask.apart:
             target.drop()
@@ -92,13 +93,17 @@ class Format:
         """Read content and calls up to the end; `opener` is a call's that was already read."""
         calls = self.calls if ask.calls else None
         openers = calls.openers(ask) if calls else ()
-        marks = markers(*openers, *self.content)
+        again = self.thinking if self.thinks_again and ask.apart else None
+        marks = markers(*openers, *self.content, *self.noise, again.start if again else "")
         while True:
             if calls and opener in openers:
                 yield from attempt(calls, s, out, opener or "")
+            elif again and opener == again.start:
+                opener = yield from self.thoughts(s, out, ask, again)
+                continue
             elif opener == self.content.start:
                 out.content.lead = True
-            elif opener == self.content.end:
+            elif opener:
                 out.content.drop()
             opener = yield from s.until(marks, out.content.write)
             if opener is None:
@@ -106,13 +111,15 @@ class Format:
                 return
 
 
-def attempt(calls: Calls, s: Scanner, out: Output, opener: str, refuse: Sink | None = None) -> Steps[bool]:
-    """Read calls after `opener`; text that turns out to be none goes to `refuse`, the content by default."""
+def attempt(calls: Calls, s: Scanner, out: Output, opener: str) -> Steps[bool]:
+    """Read calls after `opener`; text that turns out to be none goes to the content."""
     s.record(opener)
     try:
         yield from calls.read(s, out, opener)
     except Unreadable:
-        (refuse or out.content.write)(s.recorded())
+        text = s.recorded()
+        if not (s.cut and s.exhausted and out.n_calls):  # a further call without a name yet is dropped
+            out.content.write(text)
         return False
     s.recorded()
     return True

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from api.parse.scan import SPACE, Scanner, Sink, Steps
@@ -12,6 +13,7 @@ WORD = re.compile(r"[-+.0-9A-Za-z_]*")
 WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 PLAIN = re.compile(r'[^"\'\\\x00-\x1f]+')
 HEX = re.compile(r"[0-9a-fA-F]{4}")
+Reader = Callable[[Scanner, Sink], Steps[None]]
 ESCAPES = frozenset('"\\/bfnrt')
 QUOTES = "\"'"
 
@@ -31,8 +33,13 @@ def json_value(s: Scanner, sink: Sink) -> Steps[None]:
     Single quotes, Python's literals, bare control characters and wrong escapes in strings are mended.
     Raises `Unreadable` where the text cannot be JSON. Returns early at the end of all text.
     """
-    closers: list[str] = []
     yield from s.space()
+    yield from containers(s, sink, _key, _scalar)
+
+
+def containers(s: Scanner, sink: Sink, key: Reader, scalar: Reader) -> Steps[None]:
+    """Pass on a value of JSON's brackets, commas and white space, whose keys and scalars the two readers read."""
+    closers: list[str] = []
     while True:
         yield from _spaces(s, sink)
         char = yield from s.char()
@@ -41,11 +48,11 @@ def json_value(s: Scanner, sink: Sink) -> Steps[None]:
             closers.append("}" if char == "{" else "]")
             if not (yield from _close_empty(s, sink, closers)):
                 if closers[-1] == "}":
-                    yield from _key(s, sink)
+                    yield from key(s, sink)
                 continue
-        else:
-            yield from _scalar(s, char, sink)
-        if not (yield from _after_value(s, sink, closers)):
+        elif char:
+            yield from scalar(s, sink)
+        if not (yield from _after_value(s, sink, closers, key)):
             return
 
 
@@ -59,7 +66,7 @@ def _close_empty(s: Scanner, sink: Sink, closers: list[str]) -> Steps[bool]:
     return True
 
 
-def _after_value(s: Scanner, sink: Sink, closers: list[str]) -> Steps[bool]:
+def _after_value(s: Scanner, sink: Sink, closers: list[str], key: Reader) -> Steps[bool]:
     """Read closers and a comma, with the key after it in an object; False when the outermost value is complete."""
     while closers:
         yield from _spaces(s, sink)
@@ -71,7 +78,7 @@ def _after_value(s: Scanner, sink: Sink, closers: list[str]) -> Steps[bool]:
         sink(s.take(s.pos + 1))
         if char == ",":
             if closers[-1] == "}":
-                yield from _key(s, sink)
+                yield from key(s, sink)
             return True
         closers.pop()
     return False
@@ -92,10 +99,10 @@ def _key(s: Scanner, sink: Sink) -> Steps[None]:
     sink(s.take(s.pos + len(char)))
 
 
-def _scalar(s: Scanner, char: str, sink: Sink) -> Steps[None]:
-    if char and char in QUOTES:
+def _scalar(s: Scanner, sink: Sink) -> Steps[None]:
+    if (yield from s.char()) in QUOTES:
         yield from _string(s, sink)
-    elif char:
+    else:
         sink((yield from _word(s)))
 
 

@@ -65,10 +65,20 @@ class Output:
         self.events.clear()
         return events
 
-    def call(self, name: str, id: str = "") -> "CallSink":
-        """Begin a call. Raises `Unreadable` for a name that is not among the tools."""
+    def call(self, name: str, id: str = "", held: bool = False) -> "CallSink":
+        """Begin a call, or with `held` one that begins at its `release`.
+
+        Raises `Unreadable` for a name that is not among the tools.
+        """
         if (self.tools and name not in self.tools) or not name:
             raise Unreadable(f"no tool is named {name!r}")
+        sink = CallSink(name, self)
+        if not held:
+            sink.release(id)
+        return sink
+
+    def start(self, name: str, id: str) -> int:
+        """Emit the start of a call; returns its index."""
         if not id or id in self._ids:
             id = random_id(self.id_length)
         self._ids.add(id)
@@ -76,25 +86,35 @@ class Output:
         self.content.lead = True
         self.events.append(CallStart(self.n_calls, id, name))
         self.n_calls += 1
-        return CallSink(self.n_calls - 1, name, self)
+        return self.n_calls - 1
 
 
 class CallSink:
     """Takes the pieces of one call's arguments."""
 
-    def __init__(self, index: int, name: str, output: Output) -> None:
-        self.index = index
+    def __init__(self, name: str, output: Output) -> None:
         self.name = name
-        self._events = output.events
         self.schema: Any = output.tools.get(name)
-
+        self._output = output
+        self._index: int | None = None
+        self._held: list[str] = []
         self._empty = True
+
+    def release(self, id: str) -> None:
+        """Begin the call, if it has not begun, and emit what was held."""
+        if self._index is None:
+            self._index = self._output.start(self.name, id)
+            held, self._held = self._held, []
+            for text in held:
+                self.write(text)
 
     def write(self, text: str) -> None:
         """Add JSON text to the arguments."""
-        if text:
-            self._empty = False
-            self._events.append(CallArguments(self.index, text))
+        self._empty = self._empty and not text
+        if self._index is None:
+            self._held.append(text)
+        elif text:
+            self._output.events.append(CallArguments(self._index, text))
 
     def close(self) -> None:
         """The call is complete; without arguments they are an empty object."""

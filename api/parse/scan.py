@@ -14,6 +14,7 @@ Steps = Generator[None, None, T]
 Sink = Callable[[str], None]
 
 SPACE = " \t\r\n"
+SURELY_A_MARK = 3  # characters; fewer may well be text
 SPACES = re.compile(r"[ \t\r\n]*")
 
 
@@ -58,6 +59,7 @@ class Scanner:
         self.text = ""
         self.pos = 0
         self.ended = False
+        self.cut = False  # the text ended before the model did
         self._record: list[str] | None = None
 
     def append(self, text: str) -> None:
@@ -101,7 +103,7 @@ class Scanner:
         """Pass text to `sink` up to the first of `marks`; returns that mark, read, or None at the end of all text."""
         while True:
             found = marks.pattern.search(self.text, self.pos)
-            hold = len(self.text) if self.ended else marks.partial(self.text, self.pos)
+            hold = self.whole(marks) if self.ended else marks.partial(self.text, self.pos)
             if found and hold <= found.start():
                 found = None  # a longer mark, or one that starts earlier, may still follow
             stop = found.start() if found else hold
@@ -109,25 +111,38 @@ class Scanner:
                 sink(self.take(stop))
             if found:
                 return self.take(found.end())
-            if not (yield from self.more()) and self.pos == len(self.text):
+            if not (yield from self.more()):
+                self.take(len(self.text))
                 return None
 
     def space(self) -> Steps[str]:
         """Read white space; returns it."""
+        return (yield from self.run(SPACES))
+
+    def whole(self, marks: Markers) -> int:
+        """Where the last text ends: a cut answer's end may be the first part of a mark, which is no text."""
+        hold = marks.partial(self.text, self.pos) if self.cut else len(self.text)
+        return hold if len(self.text) - hold >= SURELY_A_MARK else len(self.text)
+
+    def run(self, pattern: re.Pattern[str]) -> Steps[str]:
+        """Read the longest text, perhaps empty, that `pattern` (of single characters, repeated) matches."""
         taken = ""
         while True:
-            found = SPACES.match(self.text, self.pos)
+            found = pattern.match(self.text, self.pos)
             if found and found.end() > self.pos:
                 taken += self.take(found.end())
             if self.pos < len(self.text) or not (yield from self.more()):
                 return taken
 
     def peek(self, marks: Markers) -> Steps[str | None]:
-        """Which of `marks` comes next, if any; nothing is read."""
+        """Which of `marks` comes next, if any; nothing is read, but for a mark that a cut left incomplete."""
         while True:
             found = marks.pattern.match(self.text, self.pos)
-            undecided = not self.ended and marks.begins(self.text, self.pos)
-            if not undecided or not (yield from self.more()):
+            if not marks.begins(self.text, self.pos):
+                return found.group() if found else None
+            if not (yield from self.more()):
+                if self.cut and not found:
+                    self.take(len(self.text))
                 return found.group() if found else None
 
     def literal(self, *texts: str) -> Steps[str | None]:
@@ -136,6 +151,14 @@ class Scanner:
         if found is not None:
             self.take(self.pos + len(found))
         return found
+
+    def skip(self, text: str) -> Steps[bool]:
+        """Read white space and then `text`, trimmed; False when something else, left unread, follows."""
+        text = text.strip(SPACE)
+        if not text:
+            return False
+        yield from self.space()
+        return (yield from self.literal(text)) is not None
 
     def cut_inside(self, *texts: str) -> bool:
         """Whether all text has ended inside one of `texts`; what there was of it is then read."""

@@ -6,19 +6,15 @@ ALL = frozenset({"string", "number", "boolean", "null", "object", "array"})
 MAX_DEPTH = 20
 
 
-def properties(schema: Any) -> dict[str, Any]:
-    """The properties of an object schema, through `$ref` and `allOf`."""
-    return _properties(schema, schema, 0)
-
-
-def _properties(schema: Any, root: Any, depth: int) -> dict[str, Any]:
+def properties(schema: Any, root: Any, depth: int = 0) -> dict[str, Any]:
+    """The properties of an object schema, through references and combinations."""
     schema = resolve(schema, root)
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return {}
     found: dict[str, Any] = {}
     for key in ("allOf", "anyOf", "oneOf"):
         for part in _list(schema.get(key)):
-            found |= _properties(part, root, depth + 1)
+            found |= properties(part, root, depth + 1)
     own = schema.get("properties")
     return found | own if isinstance(own, dict) else found
 

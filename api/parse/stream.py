@@ -33,9 +33,9 @@ class Parser:
         self._advance()
         return self._output.drain()
 
-    def finish(self) -> list[Event]:
-        """The answer is complete, or cut short; returns what was withheld."""
-        self._scanner.ended = True
+    def finish(self, cut: bool = False) -> list[Event]:
+        """The answer is complete, or was `cut` by a limit; returns what was withheld."""
+        self._scanner.ended, self._scanner.cut = True, cut
         self._advance()
         return self._output.drain()
 

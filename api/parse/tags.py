@@ -1,0 +1,130 @@
+"""Calls whose name stands in marks: `<function=NAME>{…}</function>`, `<invoke name="N"><parameter name="K">V…`."""
+
+import re
+from dataclasses import dataclass
+
+from api.parse.jsontext import Unreadable
+from api.parse.layout import NO_MARKS, Ask, Pair
+from api.parse.output import CallSink, Output
+from api.parse.params import JsonArgs, TaggedArgs, json_arguments, tagged_arguments
+from api.parse.scan import Scanner, Steps, markers
+
+NAME = re.compile(r"[^\s<>\[\](){}\"'=,|\uff5c]*")
+NUMBERED = re.compile(r"(?:functions\.)?(.+?)(?::\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class CallId:
+    """Where a call's id stands: "before" the name, "between" name and arguments, or "after" them."""
+
+    position: str
+    marks: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class TagCalls:
+    """Calls in the order: section, call, name, id, arguments, each between its marks, all white space optional."""
+
+    args: JsonArgs | TaggedArgs
+    section: Pair = NO_MARKS
+    call: Pair = NO_MARKS
+    name: Pair = NO_MARKS
+    attributes: str = ""  # ends the name's tag, when more may stand in it after the name
+    close: str = ""  # after the arguments
+    id: CallId | None = None
+    id_in_name: bool = False  # names look like `functions.NAME:INDEX`, which is the id too
+    bare_name: bool = False  # the call's mark may be missing before the name's
+    parallel: bool = True
+    separator: str = ""  # between calls in one section that have no marks of their own
+
+    def openers(self, ask: Ask) -> tuple[str, ...]:
+        """The opening marks of section and call; the name's where those may be missing."""
+        marks = [self.section.start, self.call.start]
+        if self.bare_name:
+            marks += [f"{self.name.start}{name}{self.name.end}" for name in ask.tools]
+        if not any(marks):
+            marks = [self.name.start]
+        return tuple(mark for mark in marks if mark)
+
+    def read(self, s: Scanner, out: Output, opener: str) -> Steps[None]:
+        """Read calls and the marks between and after them."""
+        begin = self.call.start or self.name.start
+        closers = (self.section.end,) if opener == self.section.start else (self.section.end, self.call.end)
+        between = (begin, self.section.end, self.call.end, self.separator.strip())
+        n_read, mark = 0, opener
+        while True:
+            if not mark or mark in closers:
+                if not n_read:
+                    raise Unreadable("no call")
+                s.cut_inside(*between)
+                return
+            if mark == begin or (mark not in between and (mark != self.section.start or not begin)):
+                if n_read:
+                    s.record(mark)
+                yield from self._call(s, out, mark)
+                n_read += 1
+            yield from s.space()
+            mark = (yield from s.literal(*between)) or ""
+
+    def _call(self, s: Scanner, out: Output, mark: str) -> Steps[None]:
+        """Read one call after `mark`: the section's, the call's or the name's."""
+        id, name = "", ""
+        if self.id and self.id.position == "before":
+            id = yield from self._read_id(s, self.id.marks)
+        if self.bare_name and mark.startswith(self.name.start) and mark.endswith(self.name.end) and self.name.end:
+            name = mark.removeprefix(self.name.start).removesuffix(self.name.end)
+        else:
+            name = yield from self._read_name(s, mark)
+        if self.id_in_name and (found := NUMBERED.fullmatch(name)):
+            id, name = name, found[1]
+        if self.id and self.id.position == "between":
+            id = yield from self._read_id(s, self.id.marks)
+        late = self.id is not None and self.id.position == "after"
+        sink = out.call(name, id, held=late)
+        s.recorded()
+        yield from self._arguments(s, sink)
+        if self.id and late:
+            id = yield from self._read_id(s, self.id.marks)
+        sink.release(id)
+        yield from s.skip(self.close)
+
+    def _read_name(self, s: Scanner, mark: str) -> Steps[str]:
+        yield from s.space()
+        if self.name.start and mark != self.name.start:
+            yield from _expect(s, self.name.start)
+        name = yield from s.run(NAME)
+        if s.exhausted:
+            raise Unreadable("the text ends inside a name")
+        yield from s.space()
+        if self.name.end:
+            yield from _expect(s, self.name.end)
+        if self.attributes and (yield from s.until(markers(self.attributes), _ignore)) is None:
+            raise Unreadable("the text ends inside a tag")
+        return name
+
+    def _read_id(self, s: Scanner, marks: Pair) -> Steps[str]:
+        if not (yield from s.skip(marks.start)):
+            return ""
+        yield from s.space()
+        id = yield from s.run(NAME)
+        yield from s.skip(marks.end)
+        return id
+
+    def _arguments(self, s: Scanner, sink: CallSink) -> Steps[None]:
+        args = self.args
+        yield from s.skip(args.marks.start)
+        if isinstance(args, JsonArgs):
+            yield from json_arguments(s, sink)
+        else:
+            ends = (args.marks.end, self.close, self.call.end, self.section.end)
+            yield from tagged_arguments(args, s, sink, tuple(end.strip() for end in ends))
+        yield from s.skip(args.marks.end)
+
+
+def _expect(s: Scanner, text: str) -> Steps[None]:
+    if not (yield from s.skip(text)):
+        raise Unreadable(f"no {text!r}")
+
+
+def _ignore(text: str) -> None:
+    pass
