@@ -1,5 +1,6 @@
 """Conversations that every family of templates is tried with, and how to read a family's files."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def templates(family: str) -> ChatTemplates:
     """A family's template, for a model with Llama's BOS and EOS, which its tokenizer does not add."""
     return ChatTemplates.of((FOLDER / f"{family}.jinja").read_text(), tokens=Tokens("<s>", "</s>"))

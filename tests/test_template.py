@@ -59,8 +59,8 @@ def test_tojson_writes_what_hugging_face_writes(expression: str, text: str) -> N
 
 
 def test_generation_tag_and_loop_controls_are_understood() -> None:
-    source = "{% generation %}{% for n in [1, 2, 3] %}{% if n == 3 %}{% break %}{% endif %}{{ n }}{% endfor %}{% endgeneration %}"
-    assert render(source) == "12"
+    loop = "{% for n in [1, 2, 3] %}{% if n == 3 %}{% break %}{% endif %}{{ n }}{% endfor %}"
+    assert render(f"{{% generation %}}{loop}{{% endgeneration %}}") == "12"
 
 
 def test_block_tags_take_their_line_with_them() -> None:
@@ -127,11 +127,8 @@ def test_suffix_is_what_the_other_text_lacks(without: str, whole: str, suffix: s
 
 def test_thoughts_go_where_the_template_looks_for_them() -> None:
     thought = [{"role": "assistant", "content": "c", "reasoning_content": "r"}]
-    assert (
-        ChatTemplate("{{ messages[0].content }}{% for message in messages %}{{ message.thinking }}{% endfor %}").render(
-            thought
-        )
-        == "cr"
-    )
-    blocks = "[THINK]{% for part in messages[0].content %}{{ part.thinking if part.type == 'thinking' else part.text }}{% endfor %}"
+    field = "{% for message in messages %}{{ message.content }}{{ message.thinking }}{% endfor %}"
+    assert ChatTemplate(field).render(thought) == "cr"
+    part = "{{ part.thinking if part.type == 'thinking' else part.text }}"
+    blocks = f"[THINK]{{% for part in messages[0].content %}}{part}{{% endfor %}}"
     assert ChatTemplate(blocks).render(thought) == "[THINK]rc"

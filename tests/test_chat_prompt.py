@@ -1,0 +1,148 @@
+from typing import Any
+
+import pytest
+
+from api.chat_errors import ChatError
+from api.chat_prompt import ChatDefaults, ChatPrompt, build_chat_prompt
+from api.template import ChatTemplates
+from tests.chat_cases import ANSWER, CALL, GREETING, HELLO, QUESTION, TOOLS, templates
+
+SHOW = "{{ enable_thinking }} {{ reasoning_effort }} {{ mine }} {% if enable_thinking %}T{% endif %}"
+
+
+def prompt(family: str, **request: Any) -> ChatPrompt:
+    return build_chat_prompt(templates(family), None, request, ChatDefaults())
+
+
+def shown(request: dict[str, Any], **defaults: Any) -> str:
+    """What `SHOW` shows of a request."""
+    built = build_chat_prompt(ChatTemplates.of(SHOW), None, {"messages": [HELLO], **request}, ChatDefaults(**defaults))
+    return built.prompt.text
+
+
+def refusal(family: str, **request: Any) -> str:
+    with pytest.raises(ChatError) as failure:
+        prompt(family, **request)
+    return failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("request_", "defaults", "text"),
+    [
+        ({}, {}, "True   T"),
+        ({}, {"reasoning": False}, "False   "),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, {}, "False   "),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, {"reasoning": False}, "True   T"),
+        ({}, {"kwargs": {"enable_thinking": False, "mine": 1}}, "False  1 "),
+        ({"chat_template_kwargs": {"mine": 2}}, {"kwargs": {"mine": 1}}, "True  2 T"),
+        ({"reasoning_effort": "low"}, {}, "True low  T"),
+        ({"reasoning_effort": "none"}, {"kwargs": {"reasoning_effort": "high"}}, "False   "),
+        ({}, {"reasoning_effort": "high"}, "True high  T"),
+        ({"chat_template_kwargs": None, "reasoning_effort": None}, {}, "True   T"),
+    ],
+)
+def test_thinking_is_settled_by_request_then_command_line(request_: Any, defaults: Any, text: str) -> None:
+    assert shown(request_, **defaults) == text
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (
+            {"chat_template_kwargs": {"enable_thinking": "false"}},
+            'invalid type for "enable_thinking" (expected boolean, got string)',
+        ),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs: expected an object"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs: 'messages' cannot be set there"),
+        ({"reasoning_effort": 3}, "reasoning_effort: expected a string"),
+    ],
+)
+def test_bad_template_options_are_named(request_: Any, error: str) -> None:
+    assert refusal("chatml", messages=[HELLO], **request_) == error
+
+
+def test_last_answer_is_continued() -> None:
+    built = prompt("chatml", messages=[HELLO, GREETING])
+    assert built.prompt.text.endswith("<|im_start|>assistant\nHi!")
+    assert built.generation_prompt == "<|im_start|>assistant\nHi!"
+    assert built.continuation == "content"
+
+
+def test_without_prefill_the_last_answer_is_history() -> None:
+    built = build_chat_prompt(templates("chatml"), None, {"messages": [HELLO, GREETING]}, ChatDefaults(prefill=False))
+    assert built.prompt.text.endswith("Hi!<|im_end|>\n<|im_start|>assistant\n")
+    assert built.continuation is None
+
+
+def test_thought_alone_is_continued_as_a_thought() -> None:
+    built = prompt("qwen3", messages=[QUESTION, {**ANSWER, "content": None}])
+    assert built.generation_prompt == "<|im_start|>assistant\n<think>\nThe tool says 12:30."
+    assert built.continuation == "reasoning_content"
+
+
+def test_mode_of_continuation_can_be_forced() -> None:
+    forced = {"continue_final_message": "reasoning_content", "add_generation_prompt": False}
+    built = prompt("qwen3", messages=[QUESTION, ANSWER], **forced)
+    assert built.generation_prompt.endswith("<think>\nThe tool says 12:30.")
+
+
+def test_content_after_a_template_that_opens_thinking_closes_it() -> None:
+    built = prompt("deepseek-r1", messages=[QUESTION, GREETING])
+    assert built.generation_prompt.endswith("<think>\n\n</think>\n\nHi!")
+
+
+def test_user_message_can_be_continued_on_demand() -> None:
+    built = prompt("chatml", messages=[HELLO], continue_final_message=True, add_generation_prompt=False)
+    assert built.prompt.text == "<|im_start|>user\nHello"
+
+
+def test_parts_of_a_continued_answer_are_joined_by_a_blank_line() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b "}]
+    assert prompt("chatml", messages=[HELLO, {"role": "assistant", "content": parts}]).prompt.text.endswith("a\n\nb ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({"messages": [HELLO, GREETING, GREETING]}, "Cannot have 2 or more assistant messages at the end of the list."),
+        (
+            {"messages": [HELLO, GREETING], "continue_final_message": True},
+            "Cannot set both add_generation_prompt and continue_final_message to true.",
+        ),
+        ({"messages": [HELLO, CALL]}, "Cannot continue an assistant message that contains tool calls."),
+        (
+            {"messages": [HELLO, GREETING], "continue_final_message": "all"},
+            '"continue_final_message" must be a boolean, "content" or "reasoning_content"',
+        ),
+    ],
+)
+def test_impossible_continuations_are_refused(request_: Any, error: str) -> None:
+    assert refusal("chatml", **request_) == error
+
+
+def test_refusal_of_the_template_reaches_the_client() -> None:
+    assert refusal("gemma", messages=[HELLO, HELLO]).startswith("Conversation roles must alternate")
+
+
+def test_tools_need_jinja() -> None:
+    plain = ChatTemplates.of("{{ '<|im_start|>' }}", jinja=False)
+    for request, error in (
+        ({"tools": TOOLS}, "tools param requires --jinja flag"),
+        ({"tool_choice": "required"}, "tool_choice param requires --jinja flag"),
+    ):
+        with pytest.raises(ChatError, match=error):
+            build_chat_prompt(plain, None, {"messages": [HELLO], **request}, ChatDefaults())
+    assert build_chat_prompt(plain, None, {"messages": [HELLO], "tools": []}, ChatDefaults()).tools == []
+
+
+def test_tools_are_taught_where_the_template_has_no_place_for_them() -> None:
+    built = prompt("chatml", messages=[QUESTION], tools=TOOLS)
+    assert built.tool_format == "hermes"
+    assert '"name": "get_time"' in built.prompt.text
+    assert "<tool_call>" in built.prompt.text
+
+
+def test_null_options_are_as_if_absent() -> None:
+    names = "tools tool_choice chat_template_kwargs reasoning_effort continue_final_message add_generation_prompt"
+    with_nulls = prompt("qwen3", messages=[HELLO], **dict.fromkeys(names.split()))
+    assert with_nulls.prompt == prompt("qwen3", messages=[HELLO]).prompt
