@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine import library, llama, process
-from engine.assemble import assemble, open_context, row_count, warm_up
+from engine.assemble import assemble, row_count
+from engine.contexts import open_contexts, warm_up
 from engine.download import located
 from engine.library import LibraryError
 from engine.loop import Engine
@@ -83,13 +84,15 @@ def _load_and_run(config: Config, slab: Slab, stopping: "_Stop", stack: contextl
     settings = config.engine
     model = _load(config, slab)
     stack.callback(model.close)
-    context = open_context(model, settings)
-    stack.callback(context.close)
-    if settings.warmup:
-        warm_up(context, model)
+    given = "engine.ubatch_size" in config.given
+    context, embedding = open_contexts(model, settings, ubatch_given=given)
+    for opened in {context, embedding or context}:
+        stack.callback(opened.close)
+        if settings.warmup:
+            warm_up(opened, model)
     server = Server(config.engine_address(), slab, _tcp(config))
     stack.callback(server.close)
-    engine = assemble(config, model, context, server, slab)
+    engine = assemble(config, model, context, embedding, server, slab)
     stopping.then(engine)
     slab.state = State.READY
     log.info("ready: %s, %d slots of %d tokens", config.model.name, len(engine.slots), engine.slots[0].n_ctx)

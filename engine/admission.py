@@ -38,6 +38,7 @@ class Limits:
     n_slots: int
     n_ctx_slot: int
     max_queue: int | None = None
+    text: bool = True  # False: the model only makes embeddings
 
 
 class Admission:
@@ -59,6 +60,8 @@ class Admission:
 
     def check(self, task: Task, n_queued: int) -> np.ndarray:
         """The prompt's tokens. Raises Refusal."""
+        if not self._limits.text:
+            raise Refusal(Error(501, "not_supported_error", "this model makes embeddings, not text"))
         if len(task.tokens) % 4:
             raise invalid("tokens: not a whole number of int32")
         prompt = np.frombuffer(task.tokens, "<i4").astype(np.int32)

@@ -3,10 +3,6 @@
 import logging
 import os
 import secrets
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from engine import llama
 from engine.admission import Admission, Limits
@@ -14,8 +10,10 @@ from engine.batch import Batch
 from engine.candidates import Candidates
 from engine.compiler import Compiler
 from engine.context import Context
+from engine.contexts import slot_context
 from engine.controls import Controls
 from engine.decoder import Decoder
+from engine.embedder import Embedder
 from engine.emitter import Emitter
 from engine.loop import Engine
 from engine.memory import Memory
@@ -38,79 +36,14 @@ log = logging.getLogger(__name__)
 _ROWS_PER_SLOT = 4  # logits rows a slot may have under way before they travel inside messages
 
 
-@dataclass(slots=True)
-class Parts:
-    """What `close` must take apart again, in this order."""
-
-    engine: Engine
-    context: Context
-    model: Model
-
-    def close(self) -> None:
-        self.context.close()
-        self.model.close()
-
-
-def open_context(model: Model, settings: EngineSection) -> Context:
-    """The context for `settings`; ModelError says why it cannot be had."""
-    threads = settings.threads or default_threads()
-    return Context(
-        model,
-        n_ctx=context_size(model, settings),
-        n_batch=settings.batch_size,
-        n_ubatch=min(settings.ubatch_size, settings.batch_size),
-        n_seq_max=settings.n_slots,
-        n_threads=threads,
-        n_threads_batch=settings.threads_batch or threads,
-        kv_unified=settings.unified,
-        flash_attn=settings.flash_attn,
-        type_k=settings.cache_type_k,
-        type_v=settings.cache_type_v,
-        swa_full=settings.swa_full,
-        offload_kqv=settings.kv_offload,
-        op_offload=settings.op_offload,
-        **_rope(settings),
-    )
-
-
-def context_size(model: Model, settings: EngineSection) -> int:
-    """Cells of the KV memory (spec/engine.md §2); 0 in the settings means what the model was trained for."""
-    per_slot = settings.kv_unified_per_slot
-    if not settings.ctx_size and per_slot:
-        return per_slot * settings.n_slots
-    return settings.ctx_size or model.n_ctx_train
-
-
-def slot_context(model: Model, context: Context, settings: EngineSection) -> int:
-    """Tokens one slot may hold."""
-    bounds = [context.n_ctx_seq, model.n_ctx_train]
-    if settings.kv_unified_per_slot:
-        bounds.append(settings.kv_unified_per_slot)
-    return min(bounds)
-
-
-def default_threads() -> int:
-    """One thread per core this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
-
-
 def row_count(settings: EngineSection) -> int:
     return settings.slab_rows if settings.slab_rows is not None else _ROWS_PER_SLOT * settings.n_slots
 
 
-def warm_up(context: Context, model: Model) -> None:
-    """One throw-away decode, so that the first request does not pay for page faults and graph building."""
-    vocab = model.vocab
-    token = next((t for t in (vocab.bos, vocab.eos) if t is not None), 0)
-    batch = Batch(1)
-    batch.add(np.array([token], np.int32), 0, 0, "last")
-    if context.decode(batch) != 0:
-        raise RuntimeError("the test decode failed: this model cannot be served with these settings")
-    context.clear()
-
-
-def assemble(config: Config, model: Model, context: Context, server: Server, slab: Slab) -> Engine:
-    """Connect the parts; nothing runs yet."""
+def assemble(
+    config: Config, model: Model, context: Context, embedding: Context | None, server: Server, slab: Slab
+) -> Engine:
+    """Connect the parts; nothing runs yet. `embedding` is `context` itself for a model that makes no text."""
     settings = config.engine
     vocab = model.vocab
     n_slot = slot_context(model, context, settings)
@@ -129,7 +62,10 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
     scheduler = Scheduler(context.n_ubatch, settings.target_gap_ms)
     make_drafters = drafters(config.speculative) if memory.can_cut else None
     speculation = Speculation(make_drafters, metrics, context.n_ubatch)
-    limits = Limits(len(slots), n_slot, settings.max_queue)
+    limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding)
+    embedder = None
+    if embedding is not None:
+        embedder = Embedder(embedding, n_vocab=vocab.n_tokens, slab=slab, outbox=outbox, metrics=metrics)
     decoder = Decoder(
         context=context,
         batch=Batch(context.n_batch),
@@ -144,7 +80,7 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
         context_shift=settings.context_shift and context.can_shift,
     )
     return Engine(
-        welcome=_welcome(model, context, slots, slab),
+        welcome=_welcome(model, context, embedding, slots, slab),
         server=server,
         slab=slab,
         slots=slots,
@@ -154,14 +90,17 @@ def assemble(config: Config, model: Model, context: Context, server: Server, sla
         scheduler=scheduler,
         speculation=speculation,
         decoder=decoder,
+        embedder=embedder,
         controls=Controls(slots, memory, metrics, sequences, vocab, server),
         outbox=outbox,
     )
 
 
-def _welcome(model: Model, context: Context, slots: list[Slot], slab: Slab) -> Welcome:
+def _welcome(model: Model, context: Context, embedding: Context | None, slots: list[Slot], slab: Slab) -> Welcome:
     info = model.info()
     info.can_shift = context.can_shift
+    if embedding is not None:
+        info.pooling = embedding.pooling.name.lower()
     return Welcome(
         protocol=PROTOCOL,
         boot=secrets.token_hex(8),
@@ -174,18 +113,7 @@ def _welcome(model: Model, context: Context, slots: list[Slot], slab: Slab) -> W
         slab=slab.path,
         build=(llama.llama_version() or b"").decode(),
         pid=os.getpid(),
+        text=context is not embedding,
+        n_embed_tokens=embedding.n_ubatch if embedding is not None else None,
+        n_scores=model.n_cls_out,
     )
-
-
-def _rope(settings: EngineSection) -> dict[str, Any]:
-    scaling = settings.rope_scaling
-    return {
-        "rope_scaling_type": llama.RopeScalingType[scaling.upper()] if scaling else None,
-        "rope_freq_base": settings.rope_freq_base,
-        "rope_freq_scale": settings.rope_freq_scale,
-        "yarn_orig_ctx": settings.yarn_orig_ctx,
-        "yarn_ext_factor": settings.yarn_ext_factor,
-        "yarn_attn_factor": settings.yarn_attn_factor,
-        "yarn_beta_slow": settings.yarn_beta_slow,
-        "yarn_beta_fast": settings.yarn_beta_fast,
-    }

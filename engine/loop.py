@@ -9,6 +9,7 @@ import numpy as np
 from engine.admission import Admission, Refusal, invalid
 from engine.controls import Controls
 from engine.decoder import Decoder
+from engine.embedder import Embedder
 from engine.grammar import Grammar, GrammarError
 from engine.outbox import Outbox
 from engine.placement import Placement
@@ -54,6 +55,7 @@ class Engine:
     scheduler: Scheduler
     speculation: Speculation
     decoder: Decoder
+    embedder: Embedder | None
     controls: Controls
     outbox: Outbox
 
@@ -82,6 +84,8 @@ class Engine:
         chunks = self.scheduler.plan(self.slots)
         if chunks:
             self.decoder.step(chunks)
+        if self.embedder is not None:
+            self.embedder.step(self.scheduler.room_beside(chunks))
         self.controls.run_deferred()
         self._flush()
 
@@ -90,13 +94,17 @@ class Engine:
             for client, message in self.server.receive():
                 self._dispatch(client, message)
         self.slab.steps += 1
-        self.slab.active = len(self.sequences) + len(self._compiling)
+        self.slab.active = self._n_open
 
     def _patience(self) -> int:
         """How long the loop may sleep on its socket, in milliseconds."""
-        if len(self.sequences):
+        if self._n_open > len(self._compiling):
             return 0
         return _COMPILING_MS if self._compiling else _IDLE_MS
+
+    @property
+    def _n_open(self) -> int:
+        return len(self.sequences) + len(self._compiling) + (len(self.embedder) if self.embedder is not None else 0)
 
     def _dispatch(self, client: bytes, message: ToEngine) -> None:
         match message:
@@ -113,9 +121,15 @@ class Engine:
             case Bye():
                 self._drop(client)
             case Embed():
-                self._refuse(client, message.id, Error(501, "not_supported_error", "embeddings are not enabled"))
+                self._embed(client, message)
             case _:
                 self.controls.handle(client, message)
+
+    def _embed(self, client: bytes, task: Embed) -> None:
+        if self.embedder is None:
+            self._refuse(client, task.id, Error(501, "not_supported_error", "embeddings are not enabled"))
+        else:
+            self.embedder.admit(client, task)
 
     def _admit(self, client: bytes, task: Task) -> None:
         try:
@@ -155,6 +169,8 @@ class Engine:
             self._compiling.remove(entry)
             self.outbox.add(entry.client, Final(entry.task.id, "abort"))
         self.sequences.abort(key)
+        if self.embedder is not None:
+            self.embedder.abort(key)
 
     def _flush(self) -> None:
         for client in self.outbox.flush():
@@ -166,6 +182,8 @@ class Engine:
             self._abort(key)
         for sequence in self.sequences.of_client(client):
             self._abort(sequence.key)
+        if self.embedder is not None:
+            self.embedder.drop(client)
         self.outbox.forget(client)
 
     def _end_all(self, error: Error) -> None:
@@ -174,5 +192,7 @@ class Engine:
             self._refuse(entry.client, entry.task.id, error)
         for sequence in self.sequences.all():
             self.sequences.fail(sequence, error)
+        if self.embedder is not None:
+            self.embedder.fail_all(error)
         self.outbox.flush()
         self.admission.close()

@@ -74,6 +74,11 @@ class Scheduler:
         room = self._prompt_share(sum(chunk.n for chunk in chunks))
         return chunks + share(reading, room)
 
+    def room_beside(self, chunks: list[Chunk]) -> int:
+        """Tokens of other work that may follow a step of `chunks` before the next one."""
+        n_decode = sum(chunk.n for chunk in chunks if chunk.output)
+        return self._prompt_share(n_decode) if n_decode else self._largest
+
     def _prompt_share(self, n_decode: int) -> int:
         """Prompt tokens that a step may carry beside `n_decode` generated ones."""
         room = max(0, self._largest - n_decode)

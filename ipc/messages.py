@@ -255,6 +255,9 @@ class Welcome(Message, tag="welcome"):
     slab: str  # path of the slab file, "" when rows travel inline
     build: str = ""  # libllama's version text
     pid: int = 0
+    text: bool = True  # False: the model only makes vectors
+    n_embed_tokens: int | None = None  # longest input of an Embed; None: embeddings are not enabled
+    n_scores: int = 0  # outputs of a rank head
 
 
 class RowRef(Message):

@@ -113,6 +113,7 @@ class StepEngine:
             scheduler=scheduler,
             speculation=speculation,
             decoder=decoder,
+            embedder=None,
             controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server),  # type: ignore[arg-type]
             outbox=outbox,
         )

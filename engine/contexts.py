@@ -1,0 +1,128 @@
+"""Opens a model's contexts: one for text generation, and one of its own for embeddings."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from engine import llama
+from engine.batch import Batch
+from engine.context import Context
+from engine.model import Model
+from ipc.config import EngineSection
+
+_MAX_INPUTS = 64  # in one embedding batch
+_MAX_INPUT_TOKENS = 8192  # for one embedding input, unless the physical batch is set larger
+
+
+def open_contexts(model: Model, settings: EngineSection, *, ubatch_given: bool) -> tuple[Context, Context | None]:
+    """The context for text and the one for embeddings, the same one for a model that keeps no memory.
+
+    Such a model can do nothing else, so it gets embeddings without being asked. ModelError says what failed.
+    """
+    if settings.embeddings:
+        embedding = open_embedding_context(model, settings, ubatch_given=ubatch_given)
+        return (open_context(model, settings) if embedding.has_memory else embedding), embedding
+    text = open_context(model, settings)
+    if text.has_memory:
+        return text, None
+    text.close()
+    embedding = open_embedding_context(model, settings, ubatch_given=ubatch_given)
+    return embedding, embedding
+
+
+def open_context(model: Model, settings: EngineSection) -> Context:
+    """The context for `settings`; ModelError says why it cannot be had."""
+    threads = settings.threads or default_threads()
+    return Context(
+        model,
+        n_ctx=context_size(model, settings),
+        n_batch=settings.batch_size,
+        n_ubatch=min(settings.ubatch_size, settings.batch_size),
+        n_seq_max=settings.n_slots,
+        n_threads=threads,
+        n_threads_batch=settings.threads_batch or threads,
+        kv_unified=settings.unified,
+        flash_attn=settings.flash_attn,
+        type_k=settings.cache_type_k,
+        type_v=settings.cache_type_v,
+        swa_full=settings.swa_full,
+        offload_kqv=settings.kv_offload,
+        op_offload=settings.op_offload,
+        **_rope(settings),
+    )
+
+
+def context_size(model: Model, settings: EngineSection) -> int:
+    """Cells of the KV memory (spec/engine.md §2); 0 in the settings means what the model was trained for."""
+    per_slot = settings.kv_unified_per_slot
+    if not settings.ctx_size and per_slot:
+        return per_slot * settings.n_slots
+    return settings.ctx_size or model.n_ctx_train
+
+
+def slot_context(model: Model, context: Context, settings: EngineSection) -> int:
+    """Tokens one slot may hold."""
+    bounds = [context.n_ctx_seq, model.n_ctx_train]
+    if settings.kv_unified_per_slot:
+        bounds.append(settings.kv_unified_per_slot)
+    return min(bounds)
+
+
+def default_threads() -> int:
+    """One thread per core this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def open_embedding_context(model: Model, settings: EngineSection, *, ubatch_given: bool) -> Context:
+    """A context whose batches are read whole and forgotten.
+
+    Its memory is unified: with a stream per sequence libllama's mean and cls pooling is right for the first sequence
+    of a batch only.
+    """
+    threads = settings.threads_batch or settings.threads or default_threads()
+    longest = min(model.n_ctx_train, _MAX_INPUT_TOKENS)
+    n = settings.ubatch_size if ubatch_given else max(settings.ubatch_size, longest)
+    return Context(
+        model,
+        n_ctx=n,
+        n_batch=n,
+        n_ubatch=n,
+        n_seq_max=_MAX_INPUTS,
+        n_threads=threads,
+        n_threads_batch=threads,
+        kv_unified=True,
+        embeddings=True,
+        pooling=settings.pooling,
+        flash_attn=settings.flash_attn,
+        offload_kqv=settings.kv_offload,
+        op_offload=settings.op_offload,
+        **_rope(settings),
+    )
+
+
+def warm_up(context: Context, model: Model) -> None:
+    """One throw-away decode, so that the first request does not pay for page faults and graph building."""
+    vocab = model.vocab
+    token = next((t for t in (vocab.bos, vocab.eos) if t is not None), 0)
+    batch = Batch(1)
+    batch.add(np.array([token], np.int32), 0, 0, "last")
+    code = context.decode(batch) if context.has_memory else context.encode(batch)
+    if code != 0:
+        raise RuntimeError("the test decode failed: this model cannot be served with these settings")
+    if context.has_memory:
+        context.clear()
+
+
+def _rope(settings: EngineSection) -> dict[str, Any]:
+    scaling = settings.rope_scaling
+    return {
+        "rope_scaling_type": llama.RopeScalingType[scaling.upper()] if scaling else None,
+        "rope_freq_base": settings.rope_freq_base,
+        "rope_freq_scale": settings.rope_freq_scale,
+        "yarn_orig_ctx": settings.yarn_orig_ctx,
+        "yarn_ext_factor": settings.yarn_ext_factor,
+        "yarn_attn_factor": settings.yarn_attn_factor,
+        "yarn_beta_slow": settings.yarn_beta_slow,
+        "yarn_beta_fast": settings.yarn_beta_fast,
+    }
