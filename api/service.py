@@ -14,6 +14,7 @@ from ipc.config import Config
 from ipc.messages import Welcome
 
 log = logging.getLogger(__name__)
+VOCAB_SECONDS = 5.0  # that reading the vocabulary may delay a worker's first answer
 RETRY_SECONDS = 1.0  # between attempts to read the vocabulary, for the file may still be on its way
 
 REASONS = {
@@ -37,7 +38,7 @@ class Service:
         self.loading: asyncio.Task[None] | None = None
 
     async def process_startup(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
-        """Connect to the engine and begin to read the vocabulary; neither needs to be there yet."""
+        """Connect to the engine and read the vocabulary; neither needs to be there yet."""
         if self.client is None:
             config = self.config
             self.client = AsyncClient(
@@ -48,6 +49,8 @@ class Service:
             )
         await self.client.start()
         self.loading = asyncio.create_task(self.load())
+        # no connection is taken before, or a fresh worker would refuse what the others serve
+        await asyncio.wait({self.loading}, timeout=VOCAB_SECONDS)
 
     async def process_shutdown(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
         """Disconnect."""

@@ -144,6 +144,7 @@ class Server:
 
     def signal(self, number: int) -> None:
         """Send a signal to the top process."""
+        assert self.top, "the server is gone"  # 0 would be our own process group
         os.kill(self.top, number)
 
     def wait(self, deadline: float = DEADLINE) -> int:
@@ -161,12 +162,13 @@ class Server:
     def kill(self) -> None:
         """Kill the top process, which takes the others along, and remove whatever is left."""
         pids = self.pids()
-        with contextlib.suppress(ProcessLookupError):
+        if self.top and self.process.poll() is None:
             os.kill(self.top, signal.SIGKILL)
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not any(running(pid) for pid in pids - {self.process.pid}), 5)
         for pid in filter(running, pids):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(DEADLINE)
         self.http.close()
         for path in self.files():

@@ -78,6 +78,11 @@ class Request:
         return self.status if self.status != 200 else None
 
 
+def send(pid: int, number: int) -> None:
+    assert pid > 1, "no such process"  # 0 would be our own process group
+    os.kill(pid, number)
+
+
 def busy(server: Server, running_requests: int, queued: int = 0) -> list[Request]:
     """As many requests that generate, and then as many that wait."""
     requests = [Request(server) for _ in range(running_requests)]
@@ -105,7 +110,7 @@ def answers(server: Server) -> bool:
 def test_killed_engine_fails_its_requests_at_once_and_comes_back(start: START, engine: str) -> None:
     server = start(engine, "--metrics")
     requests = busy(server, 3, queued=2)
-    os.kill(server.engine(), signal.SIGKILL)
+    send(server.engine(), signal.SIGKILL)
     assert wait_for(lambda: all(request.ended for request in requests), 10) < 2
     assert [request.error is not None for request in requests] == [True] * 5
     assert server.health() == 503
@@ -118,7 +123,7 @@ def test_frozen_engine_is_noticed_and_replaced(start: START, engine: str) -> Non
     server = start(engine, env={"LLAMARADA_HANG_SECONDS": "2"})
     requests = busy(server, 3)
     frozen = server.engine()
-    os.kill(frozen, signal.SIGSTOP)
+    send(frozen, signal.SIGSTOP)
     assert wait_for(lambda: server.health() == 503, 10) < 4
     wait_for(lambda: all(request.ended for request in requests), 4)
     assert all(request.error for request in requests)
@@ -132,7 +137,7 @@ def test_killed_worker_frees_its_slots_and_other_workers_go_on(start: START, eng
     server = start(engine)
     requests = busy(server, 3)
     victim = next(pid for pid in server.workers() if connections(pid, server.port))
-    os.kill(victim, signal.SIGKILL)
+    send(victim, signal.SIGKILL)
     wait_for(lambda: any(request.ended for request in requests), 2)
     lost = [request for request in requests if wait_ended(request, 0.3)]
     assert all(request.failure for request in lost)
@@ -180,7 +185,7 @@ def test_killed_parent_leaves_nothing_behind(start: START, engine: str) -> None:
 def test_killed_supervisor_takes_the_engine_along_and_is_replaced(start: START) -> None:
     server = start()
     supervisor, engine = server.supervisor(), server.engine()
-    os.kill(supervisor, signal.SIGKILL)
+    send(supervisor, signal.SIGKILL)
     wait_for(lambda: not running(engine), 2)
     wait_for(lambda: server.engine() not in (0, engine) and server.health() == 200, 20, server.log)
     assert answers(server)
@@ -190,7 +195,7 @@ def test_engine_that_dies_again_and_again_is_started_again_and_again(start: STAR
     server = start()
     for _ in range(3):
         engine = server.engine()
-        os.kill(engine, signal.SIGKILL)
+        send(engine, signal.SIGKILL)
         wait_for(lambda engine=engine: server.engine() not in (0, engine) and server.health() == 200, 20, server.log)
     assert server.process.poll() is None
 
