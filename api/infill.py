@@ -112,7 +112,7 @@ def plain(vocab: Any, text: str) -> Tokens:
 
 def joined(*parts: Any) -> Tokens:
     """Token sequences one after the other."""
-    return np.concatenate([np.asarray(part, np.int32) for part in parts])
+    return np.concatenate([np.empty(0, np.int32), *(np.asarray(part, np.int32) for part in parts)])
 
 
 def check_tokens(vocab: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from falcon.testing import ASGIConductor, Result
+from falcon.testing import ASGIConductor, ASGIRequestEventEmitter, Result, create_scope
 from msgspec.structs import replace
 
 from api.routes import create_app
@@ -20,6 +20,29 @@ from tests.tiny_vocab import TinyVocab
 CONFIG = replace(
     Config(), model=ModelSection(path="fake.gguf", alias=("tiny", "other")), http=HttpSection(metrics=True)
 )
+
+
+class OpenStream:
+    """The bytes of an answer as they come."""
+
+    def __init__(self) -> None:
+        self.parts: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def send(self, event: Any) -> None:
+        """The application's `send`."""
+        if event["type"] == "http.response.body":
+            await self.parts.put(event.get("body", b""))
+
+    async def part(self) -> bytes:
+        """The next piece; b"" is the end."""
+        return await self.parts.get()
+
+    async def rest(self) -> str:
+        """All the rest."""
+        text = b""
+        while part := await self.part():
+            text += part
+        return text.decode()
 
 
 @dataclass
@@ -48,6 +71,19 @@ class Api:
         assert result.headers["content-type"] == "text/event-stream", result.text
         return events(result.text)
 
+    @asynccontextmanager
+    async def open(self, path: str, body: Any) -> AsyncIterator["OpenStream"]:
+        """A stream that is read while it runs; leaving the block before its end is what a leaving client does."""
+        stream = OpenStream()
+        scope = create_scope(method="POST", path=path)
+        events = ASGIRequestEventEmitter(json.dumps({**body, "stream": True}).encode())
+        task = asyncio.create_task(self.http.app(scope, events, stream.send))
+        try:
+            yield stream
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
     async def error(self, path: str, body: Any) -> tuple[int, str, str]:
         """Status, type and message of an error."""
         result = await self.post(path, body)
@@ -72,10 +108,13 @@ async def running(
     script.n_vocab = TinyVocab.n_tokens
     with FakeEngine(folder, script=script) as engine:
         client = AsyncClient(engine.address, engine.slab_path)
-        async with ASGIConductor(create_app(config, client, TinyVocab())) as http:
-            if wait:
-                await client.ready(5)
-            yield Api(http, engine, client)
+        try:
+            async with ASGIConductor(create_app(config, client, TinyVocab())) as http:
+                if wait:
+                    await client.ready(5)
+                yield Api(http, engine, client)
+        finally:
+            await client.close()  # falcon does not end the lifespan of a test that fails
 
 
 def run(
