@@ -16,8 +16,9 @@ class Auth:
     """Middleware that lets a request pass when it shows a valid key, or needs none."""
 
     def __init__(self, keys: Iterable[str], public: Iterable[str]) -> None:
-        """`public`: full paths that need no key when they are only read."""
-        self.keys = [key.rstrip("\r").encode() for key in keys]
+        """`public`: full paths that need no key when they are only read. A key file may have CRLF line ends."""
+        stripped = (key.rstrip("\r") for key in keys)
+        self.keys = [key.encode() for key in stripped if key]
         self.public = frozenset(public)
 
     async def process_request(self, req: Request, resp: Response) -> None:

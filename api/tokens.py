@@ -32,8 +32,8 @@ class Tokenize:
 
     def tokenize(self, content: Any, special: bool, parse: bool) -> Tokens:
         """The ids of a string or of a mixed list."""
-        items = [] if content is None else content if isinstance(content, list) else [content]
-        if not all(isinstance(item, str) or is_id(item) for item in items):
+        items = [content] if isinstance(content, str) else [] if content is None else content
+        if not isinstance(items, list) or not all(isinstance(item, str) or is_id(item) for item in items):
             raise invalid('"content" must be a string or an array of strings and tokens')
         return read_mixed(self.service.vocab, items, add_special=special, parse_special=parse)
 

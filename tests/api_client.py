@@ -26,11 +26,14 @@ class OpenStream:
     """The bytes of an answer as they come."""
 
     def __init__(self) -> None:
+        self.status = 0
         self.parts: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def send(self, event: Any) -> None:
         """The application's `send`."""
-        if event["type"] == "http.response.body":
+        if event["type"] == "http.response.start":
+            self.status = event["status"]
+        else:
             await self.parts.put(event.get("body", b""))
 
     async def part(self) -> bytes:
