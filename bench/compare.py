@@ -45,6 +45,7 @@ def main() -> None:
     """Start both servers, measure, print."""
     args = _parse()
     servers.end_on_terminate()
+    servers.warn_if_busy()
     settings = servers.Settings(args.model or fetch_model("smollm2"), args.threads, args.slots, args.context)
     first = shlex.split(args.ours_cmd) if args.ours_cmd else servers.ours(settings, args.ours_args)
     second = servers.peer(settings, args.peer_args)

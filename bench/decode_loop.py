@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from bench import table
-from bench.servers import end_on_terminate, peer_dir
+from bench.servers import end_on_terminate, peer_dir, warn_if_busy
 from engine.batch import Batch
 from engine.context import Context
 from engine.download import fetch_model
@@ -57,6 +57,7 @@ def main() -> None:
     """Measure and print the table."""
     args = _parse()
     end_on_terminate()
+    warn_if_busy()
     model = args.model or fetch_model("smollm2")
     rows = []
     for sequences in args.sequences:

@@ -107,7 +107,8 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise RuntimeError(f"{self.name} ended with code {process.returncode}; its output: {self._log}")
+                last = "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])
+                raise RuntimeError(f"{self.name} ended with code {process.returncode}; {self._log} ends:\n{last}")
             if self._healthy():
                 return
             time.sleep(0.1)
@@ -122,6 +123,15 @@ class Server:
             return False
         finally:
             connection.close()
+
+
+def warn_if_busy() -> None:
+    """Say so when other programs use the cores: both sides then lose several times over, and not evenly."""
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(
+            f"the load average is {load:.1f}: the numbers will mean little; measure on an idle machine", file=sys.stderr
+        )
 
 
 def end_on_terminate() -> None:
