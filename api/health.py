@@ -30,4 +30,5 @@ class Readiness:
 
     async def process_request(self, req: Request, resp: Response) -> None:
         """Raise 503 unless the service is ready."""
+        await self.service.connected()
         self.service.check()

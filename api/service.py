@@ -1,6 +1,7 @@
 """What the request handlers share: configuration, engine client, vocabulary, schema."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
@@ -9,12 +10,13 @@ from api.errors import ApiError
 from api.probs import Probs
 from api.schema import Schema
 from engine.vocab import Vocab
-from ipc.client import AsyncClient, State
+from ipc.client import AsyncClient, EngineGone, State
 from ipc.config import Config
 from ipc.messages import Welcome
 
 log = logging.getLogger(__name__)
 VOCAB_SECONDS = 5.0  # that reading the vocabulary may delay a worker's first answer
+CONNECT_SECONDS = 1.5  # that a worker's connection may lag behind the engine's readiness
 RETRY_SECONDS = 1.0  # between attempts to read the vocabulary, for the file may still be on its way
 
 REASONS = {
@@ -70,6 +72,13 @@ class Service:
                 await asyncio.sleep(RETRY_SECONDS)
         self.probs = Probs(self.vocab.pieces(self.config.engine.special))
         self.schema = Schema(self.config, self.vocab)
+
+    async def connected(self) -> None:
+        """Wait for an engine that is ready but has not answered this worker yet: others may serve it already."""
+        slab = None if self.client.info is not None else self.client.slab
+        if slab is not None and slab.state is State.READY and slab.age() < CONNECT_SECONDS:
+            with contextlib.suppress(EngineGone):
+                await self.client.ready(CONNECT_SECONDS)
 
     def unavailable(self) -> str:
         """Why no request can be served now, "" when one can."""
