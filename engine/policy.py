@@ -52,7 +52,7 @@ class Pulse:
 
 
 class Policy:
-    """Decides for one engine process. `hang` 0 switches the hang checks off."""
+    """Decides for one engine process. `hang`: seconds of silence that mean one; `drain`: seconds that a stop waits."""
 
     def __init__(self, hang: float, drain: float) -> None:
         self.hang, self.drain = hang, drain
@@ -141,8 +141,6 @@ class Policy:
         self._stuck = 0.0 if pulse.steps != before.steps or not pulse.active else self._stuck + passed
 
     def _hung(self, pulse: Pulse) -> str:
-        if self.hang <= 0:
-            return ""
         if self.phase is Phase.LOADING and self._silent > max(LOAD_HANG, self.hang):
             return f"the load has not moved for {self._silent:.0f} s"
         if self.phase not in (Phase.READY, Phase.DRAINING):

@@ -117,13 +117,6 @@ def test_time_in_which_the_supervisor_was_frozen_is_not_held_against_the_engine(
     assert watch(ready, READY, 1000, HANG - 2 * CLOCK_STEP) == []
 
 
-def test_hang_zero_switches_the_check_off() -> None:
-    policy = Policy(0, DRAIN)
-    policy.start(0)
-    policy.pulse(READY, 0)
-    assert watch(policy, READY, 0, 1000) == []
-
-
 def test_long_load_is_no_hang_while_it_moves(policy: Policy) -> None:
     policy.start(0)
     for second in range(int(LOAD_HANG) * 2):
