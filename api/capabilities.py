@@ -197,13 +197,18 @@ def call_turns(trial: Trial, *values: str, objects: bool = False) -> list[Messag
     return [trial.turn("user", TEXT), asked, *results, trial.turn("assistant", TEXT), trial.turn("user", TEXT)]
 
 
+def both_calls(trial: Trial) -> list[list[Message]]:
+    """A call with its arguments as an object, and as text."""
+    return [call_turns(trial, FIRST, objects=objects) for objects in (True, False)]
+
+
 def old_thought(trial: Trial) -> list[Message]:
     """A conversation with thinking in an answer that is not the last."""
     return [
         trial.turn("user", TEXT),
-        trial.turn("assistant", TEXT, reasoning_content=THOUGHT, thinking=THOUGHT),
+        trial.turn("assistant", TEXT, reasoning_content=THOUGHT),
         trial.turn("user", TEXT),
-        trial.turn("assistant", TEXT, reasoning_content="later", thinking="later"),
+        trial.turn("assistant", TEXT, reasoning_content="later"),
         trial.turn("user", TEXT),
     ]
 
@@ -220,8 +225,10 @@ def thinks(trial: Trial) -> bool:
     turns = [trial.turn("user", TEXT)]
     if trial.render(turns) != trial.render(turns, enable_thinking=False):
         return True
-    answer = trial.turn("assistant", TEXT, reasoning_content=THOUGHT, thinking=THOUGHT)
-    if any(trial.shows(THOUGHT, end, add_generation_prompt=False) for end in ([*turns, answer], old_thought(trial))):
+    thought = {"reasoning_content": THOUGHT}
+    answered = [*turns, trial.turn("assistant", TEXT, **thought)]
+    called = [[asked, call | thought, result] for asked, call, result, *_ in both_calls(trial)]
+    if any(trial.shows(THOUGHT, end, add_generation_prompt=False) for end in (answered, *called, old_thought(trial))):
         return True
     prompt = (trial.render(turns) or "").rstrip()
     return prompt.endswith(("<think>", "[THINK]")) or "split('</think>')" in trial.template.source

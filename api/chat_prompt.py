@@ -117,8 +117,7 @@ class Rendering:
 
     def continued(self, mode: Mode) -> tuple[str, int]:
         """The prompt that goes on with the last message, and where that message's turn begins in it."""
-        history = self.adapted(self.turns[:-1])
-        result = continued_prompt(self.render, self.template.capabilities, history, self.turns[-1], mode)
+        result = continued_prompt(self, self.adapted(self.turns[:-1]), self.turns[-1], mode)
         return result.text, result.turn_start
 
 

@@ -5,29 +5,22 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from api.capabilities import Capabilities
 from api.chat_errors import ChatError, TemplateError
 from api.chat_messages import Message, content_text
-from api.template import suffix_between
+from api.template import ChatTemplate, suffix_between
+from api.thinking import DEFAULT_TAGS, ThinkingTags
 
 Mode = Literal["content", "reasoning_content"]
 
-CLOSERS = {  # of thinking that a template opens in its generation prompt
-    "<think>": "</think>",
-    "[THINK]": "[/THINK]",
-    "<seed:think>": "</seed:think>",
-    "<mm:think>": "</mm:think>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|channel>thought": "<channel|>",
-    "<|channel|>analysis<|message|>": "<|end|><|start|>assistant<|channel|>final<|message|>",
-}
 CONTENT, THOUGHT = "llmrd-the-answer", "llmrd-the-thought"
 
 
-class RendersTurns(Protocol):
+class Conversation(Protocol):
     """A template with everything but the messages settled."""
 
-    def __call__(self, messages: Sequence[Message], add_generation_prompt: bool) -> str: ...
+    template: ChatTemplate
+
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str: ...
 
 
 class Continued(Struct, frozen=True):
@@ -58,24 +51,35 @@ def continuation_mode(request: Mapping[str, Any], turns: Sequence[Message], pref
     return "reasoning_content" if last.get("reasoning_content") and not last["content"] else "content"
 
 
-def continued_prompt(
-    render: RendersTurns, able: Capabilities, history: Sequence[Message], last: Message, mode: Mode
-) -> Continued:
+def continued_prompt(talk: Conversation, history: Sequence[Message], last: Message, mode: Mode) -> Continued:
     """The prompt that stops where `last` stops.
 
     The opener is the template's own: the message is rendered with markers for its texts and cut at a marker. Where
-    the template has no place for a text, the generation prompt is taken, and the thinking that it opens is closed.
+    the template has no place for a text, the generation prompt is taken, with the thought put in.
     """
-    before = render(history, False) if history else ""
-    opened = render(history, True) if history else ""
-    thinking = opened_thinking(opened)
-    head = head_of(render, history, marked_message(last, mode, typed=not able.supports_string_content), mode)
-    if head is None or (thinking and thinking not in suffix_between(before, head)):
-        head = opener(opened, thinking, last, mode, able.supports_thinking)
+    before = talk.render(history, False) if history else ""
+    thought = last.get("reasoning_content", "")
+    head = marked_head(talk, history, last, mode)
+    thinks = mode == "content" and talk.template.capabilities.supports_thinking
+    if head is None or (thinks and not fits(talk, history, before, head, last)):
+        head = opener(talk, history, last, mode, head or "")
     else:
-        head = head.replace(THOUGHT, last.get("reasoning_content", ""))
-    tail = last.get("reasoning_content", "") if mode == "reasoning_content" else content_text(last["content"], "\n\n")
+        head = head.replace(THOUGHT, thought)
+    tail = thought if mode == "reasoning_content" else content_text(last["content"], "\n\n")
     return Continued(head + tail, len(head) - len(suffix_between(before, head)))
+
+
+def marked_head(talk: Conversation, history: Sequence[Message], last: Message, mode: Mode) -> str | None:
+    """The rendered text up to the marker where the message goes on; None if the template shows none."""
+    typed = not talk.template.capabilities.supports_string_content
+    try:
+        whole = talk.render([*history, marked_message(last, mode, typed)], False)
+    except TemplateError:
+        if not history:
+            raise
+        return None
+    head, found, _ = whole.rpartition(CONTENT if mode == "content" else THOUGHT)
+    return head if found else None
 
 
 def marked_message(last: Message, mode: Mode, typed: bool) -> Message:
@@ -86,32 +90,50 @@ def marked_message(last: Message, mode: Mode, typed: bool) -> Message:
     return plain | thought | {"content": content}
 
 
-def head_of(render: RendersTurns, history: Sequence[Message], marked: Message, mode: Mode) -> str | None:
-    """The rendered text up to the marker where the message goes on; None if the template shows none."""
-    try:
-        whole = render([*history, marked], False)
-    except TemplateError:
-        if not history:
-            raise
-        return None
-    head, found, _ = whole.rpartition(CONTENT if mode == "content" else THOUGHT)
-    return head if found else None
+def fits(talk: Conversation, history: Sequence[Message], before: str, head: str, last: Message) -> bool:
+    """Whether an answer's `head` shows the thought there is, and closes the thinking that the template opens."""
+    if last.get("reasoning_content") and THOUGHT not in head:
+        return False
+    return not opens_thinking(talk, history) or tags_of(talk).end.strip() in suffix_between(before, head)
 
 
-def opened_thinking(opened: str) -> str:
-    """The thinking tag that the generation prompt leaves open, or nothing."""
-    tail = opened.rstrip()
-    return next((tag for tag in CLOSERS if tail.endswith(tag)), "")
+def tags_of(talk: Conversation) -> ThinkingTags:
+    """The template's thinking marks, or the common ones."""
+    return talk.template.thinking_tags or DEFAULT_TAGS
 
 
-def opener(opened: str, thinking: str, last: Message, mode: Mode, thinks: bool) -> str:
-    """A head from the generation prompt, where the template does not render the message's parts itself."""
-    thought = last.get("reasoning_content", "")
+def opens_thinking(talk: Conversation, history: Sequence[Message]) -> bool:
+    """Whether the generation prompt leaves the model thinking."""
+    return bool(history) and talk.render(history, True).rstrip().endswith(tags_of(talk).start.strip())
+
+
+def opener(talk: Conversation, history: Sequence[Message], last: Message, mode: Mode, head: str) -> str:
+    """A head from the generation prompt and the thought; `head` is the template's own, if that has one."""
+    thought, thinks = last.get("reasoning_content", ""), talk.template.capabilities.supports_thinking
     if mode == "reasoning_content" and not thinks:
         raise ChatError("Cannot continue reasoning_content: the chat template does not support thinking.")
-    if thinks and not thinking and (thought or mode == "reasoning_content"):
-        thinking = "<think>"
-        opened += f"{thinking}\n"
-    if mode == "reasoning_content" or not thinking:
-        return opened
-    return f"{opened}{thought}\n{CLOSERS[thinking]}\n\n"
+    asked = talk.render(history, True) if history else ""
+    tags = tags_of(talk)
+    if asked.endswith(tags.start.strip()):  # nothing but the mark
+        tags = ThinkingTags(tags.start.strip(), tags.end.strip())
+    bare = without_thinking(asked, talk.render(history, False) if history else "", tags)
+    if mode == "reasoning_content":
+        return bare + tags.start
+    if thinks and (thought or opens_thinking(talk, history)):
+        return f"{bare}{tags.start}{thought}{tags.end}{after_thought(head, bare, tags)}"
+    return asked
+
+
+def without_thinking(asked: str, before: str, tags: ThinkingTags) -> str:
+    """A prompt that asks for an answer, up to the first thinking mark of its last turn."""
+    begins = len(asked) - len(suffix_between(before, asked))
+    places = [asked.find(mark.strip(), begins) for mark in (tags.start, tags.end)]
+    return asked[: min((place for place in places if place >= 0), default=len(asked))]
+
+
+def after_thought(head: str, bare: str, tags: ThinkingTags) -> str:
+    """What the template has between a thought and the answer, besides the mark."""
+    rest = head.removeprefix(bare) if head.startswith(bare) else ""
+    if tags.end.strip() in rest:
+        return rest.rpartition(tags.end.strip())[2].lstrip()
+    return "" if tags.start.strip() in rest else rest

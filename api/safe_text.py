@@ -10,7 +10,6 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +25,9 @@ Message = dict[str, Any]
 FIRST_PLACEHOLDER, LAST_PLACEHOLDER = 0x100000, 0x10FFFD  # a private-use plane
 PRIVATE = re.compile(f"[{chr(FIRST_PLACEHOLDER)}-{chr(LAST_PLACEHOLDER)}]")
 THINKING_TAGS = frozenset(("<think>", "</think>", "[THINK]", "[/THINK]", "<seed:think>", "</seed:think>"))
+ROLES = frozenset(
+    ["system", "developer", "user", "assistant", "tool", "function", "ipython", "model", "observation", "context"]
+)
 UNKNOWN, CONTROL, LSTRIP, RSTRIP = 1, 8, 128, 256  # llama_token_attr
 NEVER = re.compile(r"(?!)")
 WHITE = " \t\n\v\f\r"
@@ -55,7 +57,7 @@ class ControlTexts:
         """Those of `vocab`: what `parse_special` makes a difference for."""
         bits = {token: vocab.attributes(token) for token in range(vocab.n_tokens)}
         texts = {vocab.text(token): found for token, found in bits.items() if found & (CONTROL | UNKNOWN)}
-        return cls({text: found for text, found in texts.items() if text})
+        return cls({text: found for text, found in texts.items() if text.strip()})
 
     def begins(self, text: str) -> bool:
         """Whether `text` ends with the beginning of a control token."""
@@ -66,13 +68,20 @@ class ControlTexts:
         return any(text[:length] in self.tails for length in range(1, min(self.longest, len(text) + 1)))
 
 
-@dataclass(slots=True)
 class Protection:
-    """What was swapped in the texts of one request."""
+    """What was swapped in the texts of one request; `inputs` are all of its texts, however nested."""
 
-    texts: ControlTexts
-    free: Iterator[str] = field(default_factory=lambda: map(chr, range(FIRST_PLACEHOLDER, LAST_PLACEHOLDER)))
-    placeholders: dict[str, str] = field(default_factory=dict)  # by what they stand for; "" is the fence
+    def __init__(self, texts: ControlTexts, inputs: Any) -> None:
+        self.texts = texts
+        self.inputs = inputs
+        self.placeholders: dict[str, str] = {}  # by what they stand for; "" is the fence
+
+    @cached_property
+    def free(self) -> Iterator[str]:
+        """Characters that the request does not contain."""
+        found = (PRIVATE.findall(text) for text in strings(self.inputs) if not text.isascii())
+        taken = {mark for marks in found for mark in marks}
+        return (mark for code in range(FIRST_PLACEHOLDER, LAST_PLACEHOLDER) if (mark := chr(code)) not in taken)
 
     def placeholder(self, text: str) -> str:
         """The character that stands for `text` in this request."""
@@ -85,10 +94,23 @@ class Protection:
         return self.texts.pattern.sub(lambda found: found[0] if found[0] in keep else self.placeholder(found[0]), text)
 
     def fence(self, text: str, keep: frozenset[str] = frozenset()) -> str:
-        """`swap`, and fences where `text` could make one together with its neighbours."""
-        left = self.placeholder("") if self.texts.ends(text) else ""
-        right = self.placeholder("") if self.texts.begins(text) else ""
-        return left + self.swap(text, keep) + right
+        """`swap`, and fences where `text` could make a control token together with its neighbours.
+
+        They stand inside of surrounding white space, which the template may trim.
+        """
+        core = text.strip()
+        start = len(text) - len(text.lstrip())
+        left = self.placeholder("") if self.texts.ends(core) else ""
+        right = self.placeholder("") if self.texts.begins(core) else ""
+        if left or right:
+            text = text[:start] + left + core + right + text[start + len(core) :]
+        return self.swap(text, keep)
+
+    def role(self, role: str) -> str:
+        """`role`; fenced if it is a word that a template could complete to a control token, as in `<|ROLE|>`."""
+        if role not in ROLES and any(role in text for text in self.texts.attributes):
+            return role + self.placeholder("")
+        return self.swap(role)
 
     def restore(self, text: str) -> SafeText:
         """The rendered `text` as it should read, with the places that must stay plain."""
@@ -136,11 +158,7 @@ class TextGuard:
 
     def protect(self, messages: list[Message], tools: list[dict[str, Any]], kwargs: Mapping[str, Any]) -> SafeInputs:
         """The inputs with nothing in them that a tokenizer would take for a control token."""
-        protection = Protection(self.texts)
-        taken = {
-            mark for text in strings((messages, tools, kwargs)) if not text.isascii() for mark in PRIVATE.findall(text)
-        }
-        protection.free = (mark for mark in protection.free if mark not in taken)
+        protection = Protection(self.texts, (messages, tools, kwargs))
         return SafeInputs(
             [safe_message(message, protection) for message in messages],
             mapped(tools, protection.swap),
@@ -154,14 +172,14 @@ class TextGuard:
 
 
 def safe_message(message: Message, protection: Protection) -> Message:
-    """A message with all but its role made safe. An answer may keep thinking tags: it was the model that wrote them."""
+    """A message made safe. An answer may keep thinking tags: it was the model that wrote them."""
     keep = THINKING_TAGS if message.get("role") == "assistant" else frozenset[str]()
     safe: Message = {}
     for key, value in message.items():
         if key in ("content", "reasoning_content"):
             safe[key] = safe_content(value, lambda text: protection.fence(text, keep))
         else:
-            safe[key] = value if key == "role" else mapped(value, protection.swap)
+            safe[key] = protection.role(value) if key == "role" else mapped(value, protection.swap)
     return safe
 
 

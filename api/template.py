@@ -1,5 +1,6 @@
 """A model's chat template: compiled once, rendered with limits, and where it comes from."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -16,8 +17,12 @@ from api.chat_errors import ChatError, TemplateError
 from api.template_dialect import Dialect
 from api.template_limits import LimitedContext, Limits
 from api.template_sandbox import sandbox
+from api.thinking import ThinkingTags, find_thinking_tags
 
 Message = dict[str, Any]
+
+LONGEST_MARK = 64
+BEGUN_MARK = re.compile(r"[<\[][^<>\[\]\s]*$")
 
 
 class Tokens(Struct, frozen=True):
@@ -93,6 +98,11 @@ class ChatTemplate:
         return find_capabilities(self)
 
     @cached_property
+    def thinking_tags(self) -> ThinkingTags | None:
+        """The marks around a thought, as far as the template shows them."""
+        return find_thinking_tags(self) if self.capabilities.supports_thinking else None
+
+    @cached_property
     def call_example(self) -> str | None:
         """A tool call as the template writes one, for a model that must be told; None if it does not say."""
         able = self.capabilities
@@ -137,14 +147,15 @@ def reasoning_variables(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suffix_between(without: str, whole: str) -> str:
-    """What `whole` has after the part that it shares with `without`: the generation prompt."""
+    """What `whole` has after the part that it shares with `without`: the generation prompt. No mark is cut in two."""
     if whole.startswith(without):
         return whole[len(without) :]
     low, high = 0, min(len(without), len(whole))  # by halving: comparing slices costs nothing beside a loop
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if without[:middle] == whole[:middle] else (low, middle - 1)
-    return whole[low:]
+    begun = BEGUN_MARK.search(whole, max(low - LONGEST_MARK, 0), low)
+    return whole[begun.start() if begun else low :]
 
 
 class ChatTemplates:

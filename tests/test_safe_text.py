@@ -21,7 +21,7 @@ MARKS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<file_sep>"]
 PIECES = [*MARKS, "<", "<|", "<|im_", "im_end|>", "|>", ">", "end", " ", "\n", "system", "é", "😀", "\U00100000"]
 CONTENT = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map("".join)
 RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-GLUE = "{% for message in messages %}{{ message.content }}{% endfor %}<|im_end|>"
+GLUE = "{% for message in messages %}{{ message.content | trim }}{% endfor %}<|im_end|>"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,15 @@ def test_no_content_makes_a_control_token(vocab: Vocab, guard: TextGuard, conten
 def test_contents_side_by_side_make_none_either(vocab: Vocab, guard: TextGuard, contents: list[str]) -> None:
     text, tokens = tokens_of(guard, contents, GLUE)
     assert marks_in(vocab, tokens) == [vocab.eot or vocab.eos]
-    assert text == "".join(contents) + "<|im_end|>"
+    assert text == "".join(content.strip() for content in contents) + "<|im_end|>"
+
+
+def test_role_is_not_completed_to_a_control_token(vocab: Vocab, guard: TextGuard) -> None:
+    source = "{% for message in messages %}{{ '<|' ~ message.role ~ '|>' ~ message.content }}{% endfor %}"
+    request = {"messages": [{"role": "im_end", "content": "a"}, {"role": "user", "content": "b"}]}
+    prompt = build_chat_prompt(ChatTemplates.of(source), guard, request, ChatDefaults()).prompt
+    assert prompt.text == "<|im_end|>a<|user|>b"
+    assert marks_in(vocab, guard.tokenize(prompt).tolist()) == []
 
 
 @RELAXED
