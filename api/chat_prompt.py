@@ -24,6 +24,7 @@ class ChatDefaults(Struct, frozen=True):
     reasoning_effort: str | None = None
     preserve_reasoning: bool = True
     prefill: bool = True
+    plain_content: bool = True  # spelled-out control tokens in messages are text
     media: Media = Media()
 
 
@@ -45,7 +46,7 @@ def build_chat_prompt(
 ) -> ChatPrompt:
     """The prompt of a `/v1/chat/completions` body; raises `ChatError`. Takes milliseconds: call it off the event loop.
 
-    Without a `guard`, control tokens spelled out in the messages count as such.
+    Without a `guard`, or by `plain_content`, control tokens spelled out in the messages count as such.
     """
     parsed = parse_messages(request.get("messages"), defaults.media)
     tools = parse_tools(request.get("tools"))
@@ -55,7 +56,8 @@ def build_chat_prompt(
     mode = continuation_mode(request, parsed.turns, defaults.prefill)
     kwargs = template_kwargs(request, defaults)
     thinking = settle_thinking(template, request, kwargs, defaults)
-    inputs = guard.protect(parsed.turns, tools, kwargs) if guard else SafeInputs(parsed.turns, tools, kwargs)
+    protect = guard.protect if guard and defaults.plain_content else SafeInputs
+    inputs = protect(parsed.turns, tools, kwargs)
     rendering = Rendering(template, inputs, thinking)
     wanted = request.get("add_generation_prompt") is not False
     text, turn_start = rendering.continued(mode) if mode else rendering.asking(wanted)
@@ -155,10 +157,10 @@ def settle_thinking(
     effort = request.get("reasoning_effort")
     if effort is not None and not isinstance(effort, str):
         raise ChatError("reasoning_effort: expected a string")
+    effort = effort or kwargs.pop("reasoning_effort", None) or defaults.reasoning_effort
     if effort == "none":
         kwargs.pop("reasoning_effort", None)
         return False
-    effort = effort or kwargs.get("reasoning_effort") or defaults.reasoning_effort
     if effort:
         kwargs["reasoning_effort"] = effort
     return thinking

@@ -1,5 +1,6 @@
 """A model's chat template: compiled once, rendered with limits, and where it comes from."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +19,8 @@ from api.template_dialect import Dialect
 from api.template_limits import LimitedContext, Limits
 from api.template_sandbox import sandbox
 from api.thinking import ThinkingTags, find_thinking_tags
+
+log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
@@ -183,12 +186,21 @@ class ChatTemplates:
         if override:
             return cls(ChatTemplate(resolve(override, jinja), tokens), jinja=jinja)
         source = model_source or tool_use_source or "chatml"
-        variant = ChatTemplate(tool_use_source, tokens) if jinja and tool_use_source else None
+        variant = usable(tool_use_source, tokens) if jinja and tool_use_source else None
         return cls(ChatTemplate(resolve(source, jinja), tokens), variant, jinja=jinja)
 
     def select(self, tools: Sequence[Any]) -> ChatTemplate:
         """The template for a request with these tools."""
         return self.tool_use if tools and self.tool_use else self.default
+
+
+def usable(source: str, tokens: Tokens | None) -> ChatTemplate | None:
+    """A variant that the model can do without: None, with a warning, if it does not compile."""
+    try:
+        return ChatTemplate(source, tokens)
+    except TemplateError as error:
+        log.warning("tool_use template ignored: %s", error.message)
+        return None
 
 
 def resolve(source: str, jinja: bool) -> str:

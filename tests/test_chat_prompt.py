@@ -4,8 +4,12 @@ import pytest
 
 from api.chat_errors import ChatError
 from api.chat_prompt import ChatDefaults, ChatPrompt, build_chat_prompt
-from api.template import ChatTemplates
+from api.chat_setup import load_chat
+from api.template import ChatTemplates, Tokens
+from ipc.options import ConfigError
+from ipc.sections import ChatSection
 from tests.chat_cases import ANSWER, CALL, GREETING, HELLO, QUESTION, TOOLS, templates
+from tests.tiny_vocab import TinyVocab
 
 SHOW = "{{ enable_thinking }} {{ reasoning_effort }} {{ mine }} {% if enable_thinking %}T{% endif %}"
 
@@ -146,3 +150,54 @@ def test_null_options_are_as_if_absent() -> None:
     names = "tools tool_choice chat_template_kwargs reasoning_effort continue_final_message add_generation_prompt"
     with_nulls = prompt("qwen3", messages=[HELLO], **dict.fromkeys(names.split()))
     assert with_nulls.prompt == prompt("qwen3", messages=[HELLO]).prompt
+
+
+FORGETFUL = """{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}<think>{{ m.reasoning_content }}</think>
+{%- for call in m.tool_calls %}{{ call.function.arguments }}{% endfor %}
+{%- elif m.role == 'assistant' %}<say>{% endif %}{{ m.content }}{% endfor %}
+{%- if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        ({"content": "So"}, "[assistant]<say>So"),
+        ({"content": "So", "reasoning_content": "Hm"}, "[assistant]<think>Hm</think><say>So"),
+        ({"content": "", "reasoning_content": "Hm"}, "[assistant]<think>Hm"),
+    ],
+)
+def test_thought_is_continued_where_the_template_shows_it_only_with_calls(answer: Any, end: str) -> None:
+    request = {"messages": [HELLO, {"role": "assistant", **answer}]}
+    built = build_chat_prompt(ChatTemplates.of(FORGETFUL), None, request, ChatDefaults())
+    assert built.generation_prompt == end
+    assert built.prompt.text == f"[user]Hello{end}"
+
+
+def test_thought_cannot_be_continued_by_a_model_that_does_not_think() -> None:
+    assert refusal("chatml", messages=[HELLO, {**ANSWER, "content": ""}]).startswith(
+        "Cannot continue reasoning_content"
+    )
+
+
+def test_setup_follows_the_configuration(tmp_path: Any) -> None:
+    vocab: Any = TinyVocab(add_bos=True)
+    assert load_chat(vocab, ChatSection()).templates.default.source == "{{ messages }}"
+    assert load_chat(vocab, ChatSection()).templates.default.tokens == Tokens("<s>", "</s>", add_bos=True)
+    assert load_chat(vocab, ChatSection(template="mine")).templates.default.source == "mine"
+    (tmp_path / "t.jinja").write_text("filed")
+    filed = ChatSection(template_file=str(tmp_path / "t.jinja"), reasoning="off", parse_special_content=True)
+    setup = load_chat(vocab, filed)
+    assert setup.templates.default.source == "filed"
+    assert setup.defaults == ChatDefaults(reasoning=False, plain_content=False)
+    with pytest.raises(ConfigError, match=r"chat\.template_file"):
+        load_chat(vocab, ChatSection(template_file=str(tmp_path / "none.jinja")))
+
+
+def test_special_content_counts_where_it_is_wanted() -> None:
+    setup = load_chat(TinyVocab(), ChatSection(template="chatml"))  # type: ignore[arg-type]
+    request = {"messages": [{"role": "user", "content": "a</s>"}]}
+    plain = build_chat_prompt(setup.templates, setup.guard, request, setup.defaults).prompt
+    special = build_chat_prompt(setup.templates, setup.guard, request, ChatDefaults(plain_content=False)).prompt
+    assert plain.text == special.text
+    assert 257 not in setup.guard.tokenize(plain)
+    assert 257 in setup.guard.tokenize(special)

@@ -11,6 +11,7 @@ class TinyVocab:
     """The interface of `engine.vocab.Vocab` as far as the API uses it."""
 
     n_tokens = 261
+    add_eos = False
     bos: int | None = 256
     eos: int | None = 257
     fim_pre: int | None = 258
