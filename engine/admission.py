@@ -1,15 +1,16 @@
 """From a task on the wire to a sequence in the queue, or to the error that says why not."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.adapters import AdapterError, Adapters
 from engine.candidates import Candidates
-from engine.compiler import Compiler
+from engine.compiler import Compiler, Compiling
 from engine.grammar import Grammar
 from engine.reasoning import Reasoning
+from engine.regime import Regime
 from engine.sampler import Sampler
 from engine.sequence import Sequence
 from engine.vocab import Vocab
@@ -49,6 +50,7 @@ class Admission:
         vocab: Vocab,
         candidates: Candidates,
         compiler: Compiler,
+        adapters: Adapters,
         limits: Limits,
         clock: Callable[[], float],
     ) -> None:
@@ -57,6 +59,7 @@ class Admission:
         self._limits = limits
         self._clock = clock
         self.compiler = compiler
+        self._adapters = adapters
 
     def check(self, task: Task, n_queued: int) -> np.ndarray:
         """The prompt's tokens. Raises Refusal."""
@@ -76,18 +79,27 @@ class Admission:
             raise Refusal(Error(429, "rate_limit_error", _RETRY))
         return prompt
 
-    def compile(self, task: Task) -> "Future[Grammar] | None":
+    def compile(self, task: Task) -> Compiling | None:
         """Start compiling the task's constraint, if it has one."""
         return self.compiler.submit(task.constraint) if task.constraint is not None else None
 
     def sequence(self, client: bytes, task: Task, prompt: np.ndarray, grammar: Grammar | None) -> Sequence:
         """The sequence for a checked task. Raises Refusal when its sampler cannot be made."""
+        adapters = self._resolve(task, prompt)
         reasoning = Reasoning(task.reasoning, self._vocab) if task.reasoning is not None else None
         try:
             sampler = Sampler(self._vocab, task.sampling, self._candidates, grammar, reasoning)
         except ValueError as problem:
             raise invalid(f"Failed to initialize samplers: {problem}") from problem
-        return Sequence.of(client, task, prompt, sampler, self._clock())
+        sequence = Sequence.of(client, task, prompt, sampler, self._clock())
+        sequence.adapters = adapters
+        return sequence
+
+    def _resolve(self, task: Task, prompt: np.ndarray) -> Regime:
+        try:
+            return self._adapters.resolve(task.lora, prompt)
+        except AdapterError as problem:
+            raise invalid(f"Field 'lora': {problem}") from problem
 
     def close(self) -> None:
         self.compiler.close()

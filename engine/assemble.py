@@ -5,6 +5,7 @@ import os
 import secrets
 
 from engine import llama
+from engine.adapters import Adapters
 from engine.admission import Admission, Limits
 from engine.batch import Batch
 from engine.candidates import Candidates
@@ -16,6 +17,7 @@ from engine.decoder import Decoder
 from engine.embedder import Embedder
 from engine.emitter import Emitter
 from engine.loop import Engine
+from engine.lora_controls import LoraControls
 from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.model import Model
@@ -56,9 +58,11 @@ def assemble(
         n_swa=0 if settings.swa_full else model.n_swa,
         partial=not (model.is_recurrent or model.is_hybrid),
     )
+    adapters = load_adapters(model, context, settings)
     metrics, outbox, candidates = Metrics(), Outbox(server), Candidates(vocab.n_tokens)
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
+    lora = LoraControls(adapters, sequences, server, model.load_adapter)
     scheduler = Scheduler(context.n_ubatch, settings.target_gap_ms)
     make_drafters = drafters(config.speculative) if memory.can_cut else None
     speculation = Speculation(make_drafters, metrics, context.n_ubatch)
@@ -72,6 +76,7 @@ def assemble(
         slots=slots,
         memory=memory,
         speculation=speculation,
+        adapters=adapters,
         sequences=sequences,
         emitter=emitter,
         metrics=metrics,
@@ -84,16 +89,24 @@ def assemble(
         server=server,
         slab=slab,
         slots=slots,
-        admission=Admission(vocab, candidates, Compiler(vocab, candidates), limits, now_ms),
+        admission=Admission(vocab, candidates, Compiler(vocab), adapters, limits, now_ms),
         sequences=sequences,
         placement=Placement(slots, memory, sequences, emitter, now_ms, settings.slot_similarity),
         scheduler=scheduler,
         speculation=speculation,
         decoder=decoder,
         embedder=embedder,
-        controls=Controls(slots, memory, metrics, sequences, vocab, server),
+        controls=Controls(slots, memory, metrics, sequences, vocab, server, lora),
         outbox=outbox,
     )
+
+
+def load_adapters(model: Model, context: Context, settings: EngineSection) -> Adapters:
+    """The adapters of the configuration, with their scales (0 with `lora_init_without_apply`)."""
+    adapters = Adapters(context)
+    for entry in settings.lora:
+        adapters.add(model.load_adapter(entry.path), 0.0 if settings.lora_init_without_apply else entry.scale)
+    return adapters
 
 
 def _welcome(model: Model, context: Context, embedding: Context | None, slots: list[Slot], slab: Slab) -> Welcome:

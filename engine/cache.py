@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.regime import PLAIN, Regime, common_validity
 from engine.sequence import Phase, Sequence
 from engine.slot import Slot, common_prefix
 
@@ -19,7 +20,9 @@ class Source:
     n: int
 
 
-def choose_slot(slots: list[Slot], prompt: np.ndarray, wanted: int | None, similarity: float) -> Slot | None:
+def choose_slot(
+    slots: list[Slot], prompt: np.ndarray, wanted: int | None, similarity: float, regime: Regime = PLAIN
+) -> Slot | None:
     """The idle slot to take, or None when there is none: the wanted one, the most similar, the longest unused.
 
     A similar slot is taken only when most of its cache survives, or when every idle slot holds something: the
@@ -33,12 +36,17 @@ def choose_slot(slots: list[Slot], prompt: np.ndarray, wanted: int | None, simil
     oldest = min(idle, key=lambda slot: (slot.n_past > 0, slot.last_used))
     if similarity <= 0:
         return oldest
-    best = max(idle, key=lambda slot: common_prefix(slot.reusable, prompt))
-    n = common_prefix(best.reusable, prompt)
+    best = max(idle, key=lambda slot: shared(slot, prompt, regime))
+    n = shared(best, prompt, regime)
     if n <= similarity * len(prompt):
         return oldest
     keeps_most = n >= _WORTH_KEEPING * best.n_past
     return best if keeps_most or oldest.n_past > 0 else oldest
+
+
+def shared(slot: Slot, prompt: np.ndarray, regime: Regime) -> int:
+    """Leading tokens of `prompt` whose KV in `slot` is right for a sequence with adapters `regime`."""
+    return common_validity(slot.adapters, regime, common_prefix(slot.reusable, prompt))
 
 
 def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray) -> Source:
@@ -46,12 +54,11 @@ def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray) -> Sourc
 
     One token of the prompt is always left to evaluate, for its logits.
     """
-    best, wanted = Source(target, 0), target.sequence.adapters if target.sequence else target.adapters
+    best, regime = Source(target, 0), target.sequence.adapters if target.sequence else target.adapters
     for slot in [target, *(other for other in slots if other is not target)]:
-        if slot.n_past and slot.adapters == wanted:
-            n = min(common_prefix(slot.reusable, prompt), len(prompt) - 1)
-            if n > best.n:
-                best = Source(slot, n)
+        n = min(shared(slot, prompt, regime), len(prompt) - 1)
+        if n > best.n:
+            best = Source(slot, n)
     return best
 
 
@@ -65,9 +72,8 @@ def provider(slots: list[Slot], sequence: Sequence, have: int) -> Slot | None:
         other = slot.sequence
         if other is None or other is sequence or other.phase is not Phase.PREFILL:
             continue
-        if other.adapters != sequence.adapters:
-            continue
         n = min(common_prefix(slot.tokens.view, sequence.prompt), len(sequence.prompt) - 1)
+        n = common_validity(other.adapters, sequence.adapters, n)
         if n - have >= gain:
             best, gain = slot, n - have
     return best

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from engine.lora_controls import LoraControls
 from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.sequence import Phase, Sequence
@@ -13,12 +14,16 @@ from engine.vocab import Vocab
 from ipc.messages import (
     Control,
     Done,
+    DropLora,
     EndReasoning,
     Error,
     Failure,
+    GetLora,
     GetMetrics,
     GetSlots,
+    LoadLora,
     MetricsReply,
+    SetLora,
     SlotAction,
     SlotReply,
     SlotsReply,
@@ -37,6 +42,7 @@ class Controls:
     sequences: Sequences
     vocab: Vocab
     server: Server
+    lora: LoraControls
 
     def __post_init__(self) -> None:
         self._deferred: list[tuple[bytes, SlotAction]] = []
@@ -55,11 +61,12 @@ class Controls:
                 self._deferred.append((client, message))
             case EndReasoning():
                 self._end_reasoning(client, message)
-            case _:
-                self._fail(client, message.id, 501, "not_supported_error", "this engine does not support the request")
+            case GetLora() | SetLora() | LoadLora() | DropLora():
+                self.lora.handle(client, message)
 
     def run_deferred(self) -> None:
-        """Carry out slot actions whose slot is idle."""
+        """Carry out slot actions whose slot is idle, and take adapters that have been loaded."""
+        self.lora.take_loaded()
         for entry in list(self._deferred):
             client, action = entry
             if not 0 <= action.slot < len(self.slots):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from engine.adapters import Adapters
 from engine.batch import Batch, Output
 from engine.context import Context
 from engine.emitter import Emitter
@@ -32,6 +33,7 @@ class Decoder:
         slots: list[Slot],
         memory: Memory,
         speculation: Speculation,
+        adapters: Adapters,
         sequences: Sequences,
         emitter: Emitter,
         metrics: Metrics,
@@ -44,6 +46,7 @@ class Decoder:
         self._slots = slots
         self._memory = memory
         self._speculation = speculation
+        self._adapters = adapters
         self._sequences = sequences
         self._emitter = emitter
         self._metrics = metrics
@@ -80,6 +83,7 @@ class Decoder:
         """The chunks that were evaluated; where the memory is full, idle slots and then the youngest give way."""
         while chunks:
             self._fill(chunks)
+            self._adapters.use(chunks[0].slot.acting)
             begun = self._clock()
             code = self._context.decode(self._batch)
             if code == _DONE:

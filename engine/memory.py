@@ -5,6 +5,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.regime import PLAIN
 from engine.slot import Slot
 
 
@@ -52,7 +53,7 @@ class Memory:
         """Forget everything `slot` holds."""
         self._kv.seq_rm(slot.id, -1, -1)
         slot.hold(0)
-        slot.adapters = ()
+        slot.adapters = PLAIN
 
     def cut(self, slot: Slot, n: int) -> int:
         """Keep the first `n` positions; returns how many could be kept (0 when the memory cannot be cut there)."""

@@ -43,7 +43,7 @@ class Placement:
     def start_queued(self) -> None:
         """Give free slots to queued sequences, oldest first; one that waits for a certain slot is passed over."""
         for sequence in list(self._sequences.queue):
-            slot = choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity)
+            slot = choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity, sequence.adapters)
             if slot is not None:
                 if not self._has_room(sequence):
                     return

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from engine.regime import Key
 from engine.sequence import Phase
 from engine.slot import Slot
 
@@ -61,10 +62,11 @@ class Scheduler:
         self._largest = largest
         self._target_gap_ms = target_gap_ms
         self.cost = Cost()
+        self._acting: Key | None = None  # adapters of the last step
 
     def plan(self, slots: list[Slot]) -> list[Chunk]:
         """The chunks of the next step, generating slots first; empty when there is nothing to evaluate."""
-        busy = [slot for slot in slots if slot.sequence is not None]
+        busy = self._turn([slot for slot in slots if slot.sequence is not None])
         chunks = [
             Chunk(slot, len(slot.todo), True, slot.sequence.n_draft)
             for slot in busy
@@ -73,6 +75,15 @@ class Scheduler:
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         room = self._prompt_share(sum(chunk.n for chunk in chunks))
         return chunks + share(reading, room)
+
+    def _turn(self, busy: list[Slot]) -> list[Slot]:
+        """The slots that may run together: a step has one set of adapters, and the sets take turns."""
+        keys = sorted({slot.acting for slot in busy if slot.runnable})
+        if not keys:
+            return []
+        later = [key for key in keys if key > self._acting] if self._acting is not None else []
+        self._acting = later[0] if later else keys[0]
+        return [slot for slot in busy if slot.runnable and slot.acting == self._acting]
 
     def room_beside(self, chunks: list[Chunk]) -> int:
         """Tokens of other work that may follow a step of `chunks` before the next one."""
@@ -97,7 +108,7 @@ def share(reading: list[Slot], room: int) -> list[Chunk]:
     chunks = []
     for left, slot in zip(range(len(reading), 0, -1), sorted(reading, key=lambda s: len(s.todo)), strict=True):
         remaining = len(slot.todo)
-        n = min(remaining, -(-room // left), _step_limit(slot))
+        n = min(remaining, -(-room // left), _step_limit(slot), slot.n_alike)
         if n > 0:
             chunks.append(Chunk(slot, n, n == remaining))
             room -= n

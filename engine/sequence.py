@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.regime import PLAIN, Regime
 from engine.text import IndentGuard, TextStream
 from ipc.messages import Delta, Error, Task, Timings, TokenProbs
 
@@ -61,7 +62,7 @@ class Sequence:
     truncated: bool = False
     has_new_line: bool = False
     generated: str = ""  # everything released so far
-    adapters: tuple[tuple[int, float], ...] = ()  # (adapter id, scale), by id
+    adapters: Regime = PLAIN
     _tokens: list[int] = field(default_factory=list)  # not yet in a Delta
     _probs: list[TokenProbs] = field(default_factory=list)
     _held: list[str] = field(default_factory=list)  # text of a task that does not stream
@@ -84,6 +85,11 @@ class Sequence:
     def n_remaining(self) -> int | None:
         """Tokens the task may still produce, None without a limit."""
         return None if self.task.max_tokens is None else max(0, self.task.max_tokens - len(self.output))
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether its tokens go into decode steps now."""
+        return self.phase in (Phase.PREFILL, Phase.GENERATING)
 
     @property
     def precedence(self) -> tuple[int, float]:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.regime import PLAIN, Key, Regime, acting
+
 if TYPE_CHECKING:
     from engine.sequence import Sequence
 
@@ -80,7 +82,7 @@ class Slot:
     sequence: "Sequence | None" = None
     previous: "Sequence | None" = None  # for `/slots`
     last_used: float = 0.0
-    adapters: tuple[tuple[int, float], ...] = ()
+    adapters: Regime = PLAIN  # what its KV was computed under
 
     @property
     def n_past(self) -> int:
@@ -99,6 +101,22 @@ class Slot:
     def reusable(self) -> np.ndarray:
         """Tokens whose KV another prompt with the same beginning may use."""
         return self.tokens.view[: min(self.n_past, self.n_exact)]
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the slot's sequence has begun to read or to generate."""
+        return self.sequence is not None and self.sequence.evaluates
+
+    @property
+    def acting(self) -> Key:
+        """The adapters that act on the next token to evaluate."""
+        return acting(self.adapters, self.n_past)
+
+    @property
+    def n_alike(self) -> int:
+        """Tokens from the next one on that the same adapters act on."""
+        key, start = self.adapters
+        return start - self.n_past if key and self.n_past < start else 1 << 30
 
     def evaluated(self, cells: np.ndarray) -> None:
         """The next `len(cells)` tokens are in the KV memory now."""

@@ -17,12 +17,15 @@ def next_token(tokens: list[int]) -> int:
     return 1 + zlib.crc32(bytes(tokens)) % (N_VOCAB - 1)
 
 
-def continuation(prompt: list[int], n: int) -> list[int]:
-    """The `n` tokens that the model generates after `prompt`."""
-    tokens = list(prompt)
+def continuation(prompt: list[int], n: int, tag: int = 0, start: int = 0) -> list[int]:
+    """The `n` tokens that the model generates after `prompt` under adapters `tag`, which act from `start` on."""
+    mark = N_VOCAB * tag
+    cells = [token + mark * (i >= start) for i, token in enumerate(prompt)]
+    tokens = []
     for _ in range(n):
-        tokens.append(next_token(tokens))
-    return tokens[len(prompt) :]
+        tokens.append(next_token(cells))
+        cells.append(tokens[-1] + mark)
+    return tokens
 
 
 class FakeVocab:
@@ -51,6 +54,7 @@ class FakeContext:
         self.sequences: list[dict[int, list[int]]] = [{} for _ in range(n_seq)]  # position -> cell [token]
         self.outputs: dict[int, int] = {}
         self.n_evaluated = 0
+        self.tag = 0  # of the adapters in force
 
     def used(self) -> int:
         return len({id(cell) for cells in self.sequences for cell in cells.values()})
@@ -64,7 +68,7 @@ class FakeContext:
             seq, position = int(batch.sequences[row]), int(batch.positions[row])
             cells = self.sequences[seq]
             assert position == len(cells), f"sequence {seq}: position {position} after {len(cells)} cells"
-            cells[position] = [int(batch.tokens[row])]
+            cells[position] = [int(batch.tokens[row]) + N_VOCAB * self.tag]
             if batch.outputs[row]:
                 self.outputs[row] = next_token([cells[i][0] for i in range(position + 1)])
         self.n_evaluated += n
@@ -74,6 +78,9 @@ class FakeContext:
         logits = np.zeros(N_VOCAB, np.float32)
         logits[self.outputs[row]] = 10.0
         return logits
+
+    def set_lora(self, adapters: list[tuple[object, float]]) -> None:
+        self.tag = sum(adapter.tag for adapter, _ in adapters)  # type: ignore[attr-defined]
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> bool:
         for position in self._range(seq, p0, p1):

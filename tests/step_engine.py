@@ -2,9 +2,11 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
+from engine.adapters import Adapters
 from engine.admission import Admission, Limits
 from engine.batch import Batch
 from engine.candidates import Candidates
@@ -13,6 +15,7 @@ from engine.decoder import Decoder
 from engine.draft import Drafters
 from engine.emitter import Emitter
 from engine.loop import Engine
+from engine.lora_controls import LoraControls
 from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.outbox import Outbox
@@ -49,6 +52,18 @@ class FakeServer:
             return False
         self.sent[client].append(message)
         return True
+
+
+class FakeAdapter:
+    """An adapter file that is not there."""
+
+    meta: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, path: str, tag: int = 1, invocation: tuple[int, ...] = ()) -> None:
+        self.path, self.tag, self.invocation_tokens = path, tag, list(invocation)
+
+    def close(self) -> None:
+        pass
 
 
 class FakeSlab:
@@ -89,12 +104,15 @@ class StepEngine:
         scheduler = Scheduler(n_ubatch)
         speculation = Speculation(make_drafters, self.metrics, n_ubatch)
         clock = self._clock
+        self.adapters = adapters = Adapters(self.context)
+        lora = LoraControls(adapters, sequences, self.server, FakeAdapter)  # type: ignore[arg-type]
         decoder = Decoder(
             context=self.context,  # type: ignore[arg-type]
             batch=Batch(max(n_ctx, n_ubatch)),
             slots=self.slots,
             memory=self.memory,
             speculation=speculation,
+            adapters=adapters,
             sequences=sequences,
             emitter=emitter,
             metrics=self.metrics,
@@ -107,14 +125,14 @@ class StepEngine:
             server=self.server,  # type: ignore[arg-type]
             slab=slab,  # type: ignore[arg-type]
             slots=self.slots,
-            admission=Admission(vocab, Candidates(N_VOCAB), None, Limits(n_slots, n_slot, max_queue), clock),  # type: ignore[arg-type]
+            admission=Admission(vocab, Candidates(N_VOCAB), None, adapters, Limits(n_slots, n_slot, max_queue), clock),  # type: ignore[arg-type]
             sequences=sequences,
             placement=Placement(self.slots, self.memory, sequences, emitter, clock, similarity),
             scheduler=scheduler,
             speculation=speculation,
             decoder=decoder,
             embedder=None,
-            controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server),  # type: ignore[arg-type]
+            controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server, lora),  # type: ignore[arg-type]
             outbox=outbox,
         )
         self._ids = 0
