@@ -48,6 +48,16 @@ def build_chat_prompt(
 
     Without a `guard`, or by `plain_content`, control tokens spelled out in the messages count as such.
     """
+    try:
+        return built_prompt(templates, guard, request, defaults)
+    except RecursionError as error:
+        raise ChatError("messages or tools are nested too deeply") from error
+
+
+def built_prompt(
+    templates: ChatTemplates, guard: TextGuard | None, request: Mapping[str, Any], defaults: ChatDefaults
+) -> ChatPrompt:
+    """As `build_chat_prompt`."""
     parsed = parse_messages(request.get("messages"), defaults.media)
     tools = parse_tools(request.get("tools"))
     if not templates.jinja:

@@ -1,10 +1,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from api.chat_errors import ChatError
 from api.chat_prompt import ChatDefaults, ChatPrompt, build_chat_prompt
 from api.chat_setup import load_chat
+from api.safe_text import TextGuard
 from api.template import ChatTemplates, Tokens
 from ipc.options import ConfigError
 from ipc.sections import ChatSection
@@ -201,3 +204,45 @@ def test_special_content_counts_where_it_is_wanted() -> None:
     assert plain.text == special.text
     assert 257 not in setup.guard.tokenize(plain)
     assert 257 in setup.guard.tokenize(special)
+
+
+GUARD = TextGuard(TinyVocab())  # type: ignore[arg-type]
+JSON = st.sampled_from([None, True, 0, -1.5, "", "a", "<s>", [], [None], ["a"], [{}], {}, {"a": 1}, {"type": "text"}])
+CALLS = st.fixed_dictionaries({"function": JSON | st.fixed_dictionaries({"name": JSON, "arguments": JSON})})
+PARTS = st.fixed_dictionaries({"type": JSON | st.just("text"), "text": JSON})
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool"]) | JSON, "content": JSON | st.lists(PARTS)},
+    optional={"tool_calls": JSON | st.lists(CALLS), "name": JSON, "tool_call_id": JSON, "reasoning_content": JSON},
+)
+TOOL = st.fixed_dictionaries(
+    {"type": st.just("function"), "function": st.fixed_dictionaries({"name": st.text(), "parameters": JSON})}
+)
+REQUEST = st.fixed_dictionaries(
+    {"messages": JSON | st.lists(MESSAGE, max_size=4)},
+    optional={
+        "tools": JSON | st.lists(TOOL, max_size=2),
+        "chat_template_kwargs": JSON,
+        "reasoning_effort": JSON,
+        "continue_final_message": JSON,
+        "add_generation_prompt": JSON,
+    },
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(request_=REQUEST, family=st.sampled_from(["chatml", "qwen3", "gpt-oss", "glm", "gemma", "functionary"]))
+def test_whatever_a_client_sends_is_a_prompt_or_a_400(request_: Any, family: str) -> None:
+    try:
+        built = build_chat_prompt(templates(family), GUARD, request_, ChatDefaults())
+        assert isinstance(built.prompt.text, str)
+    except ChatError as error:
+        assert error.code == 400
+
+
+def test_nesting_without_end_is_a_client_fault() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+    for request in ({"messages": [{"role": "user", "content": deep}]}, {"messages": [HELLO], "tools": deep}):
+        with pytest.raises(ChatError):
+            build_chat_prompt(templates("chatml"), None, request, ChatDefaults())
