@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 
-from engine import llama
+from engine import control_vector, llama
 from engine.adapters import Adapters
 from engine.admission import Admission, Limits
 from engine.batch import Batch
@@ -59,6 +59,9 @@ def assemble(
         partial=not (model.is_recurrent or model.is_hybrid),
     )
     adapters = load_adapters(model, context, settings)
+    if settings.control_vector:
+        directions = control_vector.load(settings.control_vector, model.n_embd, model.n_layer)
+        context.set_control_vector(directions, settings.control_vector_layers)
     metrics, outbox, candidates = Metrics(), Outbox(server), Candidates(vocab.n_tokens)
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)

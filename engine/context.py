@@ -232,6 +232,14 @@ class Context:
         if llama.llama_set_adapters_lora(self.ptr, pointers, n, scales) != 0:
             raise ModelError("the adapters could not be applied")
 
+    def set_control_vector(self, directions: Floats, layers: tuple[int, int] | None = None) -> None:
+        """Add `directions` [n_layer - 1, n_embd] to the outputs of layers 1 and up; `layers`: first and last."""
+        first, last = layers or (1, len(directions))
+        data = np.ascontiguousarray(directions, np.float32)
+        n_embd = data.shape[1]
+        if llama.llama_set_adapter_cvec(self.ptr, data.ctypes.data, data.size, n_embd, first, last) != 0:
+            raise ModelError("the control vector could not be applied")
+
     def synchronize(self) -> None:
         """Wait until the last decode is computed."""
         llama.llama_synchronize(self.ptr)

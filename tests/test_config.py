@@ -188,7 +188,6 @@ def test_automatic_slots_are_four_that_share() -> None:
         (["-ctk", "f17"], "expected one of f32, f16"),
         (["--rpc", "x"], "--rpc is not supported yet"),
         (["--cache-ram", "100"], "--cache-ram is not supported yet"),
-        (["--lora", "x"], "--lora is not supported yet"),
         (["--agent"], "--agent is not supported yet"),
         (["--draft-max", "8"], "--draft-max has been removed: use --spec-draft-n-max"),
         (["--gpt-oss-20b-default"], "--gpt-oss-20b-default is not supported: give the model"),

@@ -255,7 +255,6 @@ ADAPTERS = (
         value="FILE,…",
         parse=adapters,
         repeat=True,
-        mark=LATER,
     ),
     Option(
         "engine.lora",
@@ -265,15 +264,12 @@ ADAPTERS = (
         value="FILE:SCALE,…",
         parse=scaled_adapters,
         repeat=True,
-        mark=LATER,
     ),
     Option(
         "engine.lora_init_without_apply",
         ("--lora-init-without-apply",),
         "",
         "load adapters at scale 0",
-        mark=LATER,
-        off=False,
     ),
     Option(
         "engine.control_vector",
@@ -283,7 +279,6 @@ ADAPTERS = (
         value="FILE,…",
         parse=adapters,
         repeat=True,
-        mark=LATER,
     ),
     Option(
         "engine.control_vector",
@@ -293,7 +288,6 @@ ADAPTERS = (
         value="FILE:SCALE,…",
         parse=scaled_adapters,
         repeat=True,
-        mark=LATER,
     ),
     Option(
         "engine.control_vector_layers",
@@ -303,7 +297,6 @@ ADAPTERS = (
         value="A B",
         parse=layer_range,
         n_values=2,
-        mark=LATER,
     ),
 )
 
