@@ -1,90 +1,109 @@
 """Compiles constraints off the decode loop and keeps the compiled ones."""
 
 import ctypes
-import json
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, cast
 
 import llguidance
 
 from engine import llama
-from engine.candidates import Candidates
-from engine.gbnf import check_gbnf
-from engine.grammar import GbnfGrammar, Grammar, GrammarError, LlgGrammar
+from engine.gbnf import parse_gbnf
+from engine.gbnf_grammar import CompiledGbnf, GbnfGrammar
+from engine.grammar import Eager, Grammar, GrammarError
 from engine.lazy import LazyGrammar
+from engine.llg_grammar import LlgGrammar
+from engine.llg_source import LIMITS, llg_source
+from engine.pieces import Pieces
 from engine.vocab import Vocab
 from ipc.messages import Constraint
 
 _KEPT = 64  # compiled constraints
+_THREADS = 3  # so that a slow constraint does not hold up the others
+_SECONDS = 10.0  # until a constraint that still compiles is refused
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
 
+Compiled = Callable[[], Eager]  # makes a grammar at its beginning
 
-class Compiler:
-    """Turns `Constraint`s into `Grammar`s on one thread; `submit` never blocks the caller."""
 
-    def __init__(self, vocab: Vocab, candidates: Candidates) -> None:
-        self._vocab = vocab
-        self._candidates = candidates
-        self._pool = ThreadPoolExecutor(1, "compile")
-        self._compiled: OrderedDict[tuple[str, str], GbnfGrammar | LlgGrammar] = OrderedDict()
-        self._tokenizer: Future[llguidance.LLTokenizer] = self._pool.submit(_tokenizer, vocab)
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """A constraint that is being compiled, or was. The grammar is made by `result`, on the caller's thread."""
 
-    def submit(self, constraint: Constraint) -> "Future[Grammar]":
-        """A future grammar; its exception is a GrammarError for bad input."""
-        return self._pool.submit(self.compile, constraint)
+    _compiled: "Future[Compiled]"
+    _constraint: Constraint
+    _vocab: Vocab
+    _deadline: float
 
-    def compile(self, constraint: Constraint) -> Grammar:
-        original = self._original(constraint)
-        if constraint.lazy:
-            return LazyGrammar(original.clone, constraint.triggers, self._vocab)
-        grammar = original.clone()
-        for token in constraint.prefix:
+    def done(self) -> bool:
+        """Whether `result` answers at once."""
+        return self._compiled.done() or time.monotonic() > self._deadline
+
+    def result(self) -> Grammar:
+        """The grammar at its beginning. Raises GrammarError for a bad constraint, or one that takes too long."""
+        try:
+            grammar = self._compiled.result(max(0.0, self._deadline - time.monotonic()))()
+        except TimeoutError:
+            raise GrammarError(f"the constraint takes more than {_SECONDS:.0f} s to compile") from None
+        if self._constraint.lazy:
+            return LazyGrammar(grammar, self._constraint.triggers, self._vocab)
+        for token in self._constraint.prefix:
             grammar.accept(token)
         return grammar
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        for grammar in self._compiled.values():
-            grammar.close()
 
-    def _original(self, constraint: Constraint) -> GbnfGrammar | LlgGrammar:
+class Compiler:
+    """Turns `Constraint`s into `Grammar`s on threads of its own; belongs to the decode loop's thread."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._vocab = vocab
+        self._pool = ThreadPoolExecutor(_THREADS, "compile")
+        self._kept: OrderedDict[tuple[str, str], Future[Compiled]] = OrderedDict()
+        self._tokenizer: Future[llguidance.LLTokenizer] = self._pool.submit(make_tokenizer, vocab)
+        self._pieces: Future[Pieces] = self._pool.submit(Pieces, vocab)
+
+    def submit(self, constraint: Constraint) -> Compiling:
+        """Start compiling, if `constraint` is not known already; never blocks."""
         key = (constraint.kind, constraint.text)
-        if key in self._compiled:
-            self._compiled.move_to_end(key)
-            return self._compiled[key]
-        grammar = self._gbnf(constraint.text) if constraint.kind == "gbnf" else self._llg(constraint)
-        self._compiled[key] = grammar
-        if len(self._compiled) > _KEPT:
-            self._compiled.popitem(last=False)[1].close()
-        return grammar
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        else:
+            self._kept[key] = self._pool.submit(self._compile, constraint)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return Compiling(self._kept[key], constraint, self._vocab, time.monotonic() + _SECONDS)
 
-    def _gbnf(self, text: str) -> GbnfGrammar:
-        check_gbnf(text)
-        sampler = llama.llama_sampler_init_grammar(self._vocab.ptr, text.encode(), b"root")
-        if not sampler:
-            raise GrammarError("failed to parse grammar")
-        return GbnfGrammar(sampler, self._candidates)
+    def compile(self, constraint: Constraint) -> Grammar:
+        """The grammar, once it is compiled."""
+        return self.submit(constraint).result()
 
-    def _llg(self, constraint: Constraint) -> LlgGrammar:
-        source = _source(constraint)
-        matcher = llguidance.LLMatcher(self._tokenizer.result(), source, log_level=0)
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, constraint: Constraint) -> Compiled:
+        return self._gbnf(constraint.text) if constraint.kind == "gbnf" else self._llg(constraint)
+
+    def _gbnf(self, text: str) -> Compiled:
+        gbnf = parse_gbnf(text, self._token_of, self._vocab.n_tokens)
+        compiled = CompiledGbnf.of(gbnf, self._pieces.result())
+        return lambda: GbnfGrammar(compiled, self._vocab)
+
+    def _token_of(self, text: str) -> int | None:
+        tokens = self._vocab.encode(text, add_special=False)
+        return int(tokens[0]) if len(tokens) == 1 else None
+
+    def _llg(self, constraint: Constraint) -> Compiled:
+        source, tokenizer = llg_source(constraint), self._tokenizer.result()
+        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
-        return LlgGrammar(matcher, self._vocab)
+        return LlgGrammar(matcher, tokenizer, self._vocab).clone
 
 
-def _source(constraint: Constraint) -> str:
-    if constraint.kind == "json_schema":
-        return llguidance.LLMatcher.grammar_from_json_schema(json.loads(constraint.text))
-    if constraint.kind == "regex":
-        return llguidance.LLMatcher.grammar_from_regex(constraint.text)
-    if constraint.kind == "lark":
-        return llguidance.LLMatcher.grammar_from_lark(constraint.text)
-    raise GrammarError(f"unknown kind of constraint: {constraint.kind!r}")
-
-
-def _tokenizer(vocab: Vocab) -> llguidance.LLTokenizer:
+def make_tokenizer(vocab: Vocab) -> llguidance.LLTokenizer:
     """llguidance's view of the vocabulary; control tokens are marked by a leading 0xFF. Takes about a second."""
     pieces = list(vocab.pieces(special=True))
     for token, piece in enumerate(pieces):

@@ -1,78 +1,91 @@
 """A constraint that sleeps until a trigger appears in the output (spec/generation.md §4)."""
 
-from collections.abc import Callable
-
 import numpy as np
 import regex
 
-from engine.grammar import Grammar, GrammarError
+from engine.grammar import Eager, GrammarError
 from engine.vocab import Vocab
 from ipc.messages import Trigger
 
-_SEARCH_SECONDS = 0.05  # a pattern that needs longer than this on one token is given up
+_SEARCH_SECONDS = 0.02  # for one pattern on the text so far; one that needs longer would stall every stream
 
 
 class LazyGrammar:
-    """Watches the text; from the first trigger on, `make()`'s grammar is in force.
+    """Watches the text; from the first trigger on, `grammar` is in force and has read the text from there.
 
-    libllama's own lazy grammars throw through C when a trigger's text does not fit the grammar, so the waiting is
-    done here, and the matched text is fed token by token with a check.
+    libllama's own lazy grammars throw through C when a trigger's text does not fit the grammar.
     """
 
     lazy = True
 
-    def __init__(self, make: Callable[[], Grammar], triggers: list[Trigger], vocab: Vocab) -> None:
-        self._make = make
+    def __init__(self, grammar: Eager, triggers: list[Trigger], vocab: Vocab) -> None:
+        self._grammar = grammar
         self._vocab = vocab
         self._tokens = {trigger.token for trigger in triggers if trigger.kind == "token"}
         self._patterns = [_compile(trigger) for trigger in triggers if trigger.kind != "token"]
-        self._text = b""
-        self._grammar: Grammar | None = None
+        self._text = ""
+        self._read: list[tuple[int, int]] = []  # tokens of the text so far, and how many bytes it has before each
+        self._n_bytes = 0
+        self._awake = False
 
     def allows(self, token: int) -> bool:
-        return self._grammar is None or self._grammar.allows(token)
+        return not self._awake or self._grammar.allows(token)
 
     def mask(self, logits: np.ndarray) -> np.ndarray:
-        return logits if self._grammar is None else self._grammar.mask(logits)
+        return self._grammar.mask(logits) if self._awake else logits
 
     def accept(self, token: int) -> None:
-        if self._grammar is not None:
+        if self._awake:
             self._grammar.accept(token)
         elif token in self._tokens:
-            self._wake([token])
-        else:
-            self._text += self._vocab.piece(token, special=True)
-            self._search()
+            self._awake = True
+            self._grammar.accept(token)
+        elif self._patterns:
+            self._watch(token)
 
     def forced(self) -> list[int]:
-        return [] if self._grammar is None else self._grammar.forced()
+        return self._grammar.forced() if self._awake else []
 
     def close(self) -> None:
-        if self._grammar is not None:
-            self._grammar.close()
+        self._grammar.close()
 
-    def _search(self) -> None:
-        text = self._text.decode("utf-8", "ignore")
+    def _watch(self, token: int) -> None:
+        piece = self._vocab.piece(token, special=True)
+        self._read.append((token, self._n_bytes))
+        self._n_bytes += len(piece)
+        # incomplete characters stay as surrogates, so that offsets in bytes are exact
+        self._text = (_bytes(self._text) + piece).decode("utf-8", "surrogateescape")
         for pattern in self._patterns:
-            try:
-                match = pattern.search(text, timeout=_SEARCH_SECONDS)
-            except TimeoutError:
-                continue
-            if match:
-                group = next((i for i in range(1, (match.re.groups or 0) + 1) if match.group(i)), 0)
-                self._wake(self._vocab.encode(text[match.start(group) :], add_special=False).tolist())
+            start = self._find(pattern)
+            if start is not None:
+                self._wake(len(_bytes(self._text[:start])))
                 return
 
-    def _wake(self, tokens: list[int]) -> None:
-        grammar = self._make()
+    def _find(self, pattern: regex.Pattern[str]) -> int | None:
+        """Where the constrained text begins: the first group that matched something, else the match."""
         try:
-            for token in tokens:
-                grammar.accept(token)
-        except GrammarError:
-            grammar.close()
-            raise
-        self._grammar = grammar
-        self._text = b""
+            match = pattern.search(self._text, timeout=_SEARCH_SECONDS)
+        except TimeoutError:
+            raise GrammarError(f"searching for the trigger {pattern.pattern!r:.80} takes too long") from None
+        if match is None:
+            return None
+        groups = range(1, match.re.groups + 1)
+        return match.start(next((group for group in groups if match.group(group)), 0))
+
+    def _wake(self, start: int) -> None:
+        """Read the text from byte `start` on: the rest of the token that `start` is in, then whole tokens."""
+        self._awake = True
+        for token, offset in self._read:
+            piece = self._vocab.piece(token, special=True)
+            if offset >= start:
+                self._grammar.accept(token)
+            elif offset + len(piece) > start:
+                self._grammar.feed(piece[start - offset :])
+        self._text, self._read = "", []
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _compile(trigger: Trigger) -> regex.Pattern[str]:

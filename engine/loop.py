@@ -1,12 +1,12 @@
 """The engine's loop: receive, admit, place, schedule, decode, flush. One thread owns all of it."""
 
 import logging
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.admission import Admission, Refusal, invalid
+from engine.compiler import Compiling
 from engine.controls import Controls
 from engine.decoder import Decoder
 from engine.embedder import Embedder
@@ -34,7 +34,7 @@ class _Compiling:
     client: bytes
     task: Task
     prompt: np.ndarray
-    grammar: "Future[Grammar]"
+    grammar: Compiling
 
     @property
     def key(self) -> tuple[bytes, int]:
