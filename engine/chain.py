@@ -106,7 +106,8 @@ def active(s: Sampling) -> list[str]:
 def is_greedy(s: Sampling) -> bool:
     """Whether the chain always selects the largest logit, so that an argmax does."""
     harmless = {"temperature", "top_k", "top_p", "min_p", "top_n_sigma"}
-    return not s.mirostat and s.temperature <= 0 and "temperature" in s.samplers and set(active(s)) <= harmless
+    is_cold = s.temperature <= 0 and s.dynatemp_range <= 0 and "temperature" in s.samplers
+    return is_cold and not s.mirostat and set(active(s)) <= harmless
 
 
 def needs_only_top(s: Sampling) -> int | None:
