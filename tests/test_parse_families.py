@@ -1,7 +1,6 @@
 """Each family's own way to write thinking, content and calls, whole and cut at every place."""
 
 import json
-import os
 import random
 
 import pytest
@@ -72,7 +71,8 @@ CASES = [
         families.LLM_JP,
         "<|start|> assistant",
         "<|channel|> analysis<|message|> Hm.<|end|><|start|>assistant to=functions.ping<|channel|> commentary"
-        '<|message|> {}<|end|><|start|>assistant to=functions.get_weather<|channel|> commentary<|message|> {"city":"A"}',
+        "<|message|> {}<|end|><|start|>assistant to=functions.get_weather<|channel|> commentary"
+        '<|message|> {"city":"A"}',
         "Hm.",
         "",
         [("ping", {}), ("get_weather", {"city": "A"})],
@@ -225,8 +225,8 @@ CASES = [
     (
         families.MINICPM,
         "<|im_start|>assistant\n",
-        '<think>\nHm.\n</think>\n\nSure.\n<function name="get_weather"><param name="city"><![CDATA[a</param>b]]></param>'
-        '<param name="days">3</param></function>\n<function name="ping"></function>',
+        '<think>\nHm.\n</think>\n\nSure.\n<function name="get_weather"><param name="city">'
+        '<![CDATA[a</param>b]]></param><param name="days">3</param></function>\n<function name="ping"></function>',
         "Hm.",
         "Sure.",
         [("get_weather", {"city": "a</param>b", "days": 3}), ("ping", {})],
@@ -271,6 +271,10 @@ def cut_randomly(text: str, rng: random.Random) -> list[str]:
     return pieces
 
 
+def shared(a: str, b: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
 def stream(format: Format, pieces: list[str], prompt: str, ask: Ask, cut: bool = False) -> Message:
     parser = Parser(format, ask, prompt)
     message = Message()
@@ -298,11 +302,12 @@ def test_any_cut_gives_the_same(format, prompt, text):
 def test_cut_short_anywhere(format, prompt, text):
     openers = tuple(map(str.strip, format.calls.openers(ASK))) if format.calls else ()
     whole = plain(parse(format, text, ASK, prompt))
-    for end in range(len(text)):
-        message = stream(format, list(text[:end]), prompt, ASK, cut=True)
+    rng = random.Random(text)
+    for end in rng.sample(range(len(text)), min(80, len(text))):
+        message = stream(format, cut_randomly(text[:end], rng), prompt, ASK, cut=True)
         assert plain(message) == plain(stream(format, [text[:end]], prompt, ASK, cut=True))
         assert whole[0].startswith(message.reasoning[:-2])
-        more = message.content.removeprefix(os.path.commonprefix([whole[1], message.content])).strip()
+        more = message.content[shared(whole[1], message.content) :].strip()
         assert not more or more in text[:end]
         assert len(more) < 3 or (not message.calls and more.startswith(openers))
         for call, (name, arguments) in zip(message.calls, whole[2], strict=False):

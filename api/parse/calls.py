@@ -1,11 +1,14 @@
 """What every call syntax offers, and the one whose whole call is JSON."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from api.parse.jsontext import Unreadable, json_value, mended, string_value
-from api.parse.layout import NO_MARKS, Ask, Pair
+from api.parse.lark import IDENTIFIER, Grammar, sequence
+from api.parse.layout import NO_MARKS, Ask, Pair, Wake, Wanted
 from api.parse.output import CallSink, Output
 from api.parse.scan import Scanner, Steps
 
@@ -21,6 +24,12 @@ class Calls(Protocol):
 
         What is read is recorded until a call begins, so that it can go to the content: raises `Unreadable` then.
         """
+
+    def rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of at least one call."""
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """What tells that the grammar has begun, when the model may also answer in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class JsonCalls:
     name_is_key: bool = False
     parallel: bool = True
     separator: str = ""  # between calls that are neither in an array nor marked
+    id_pattern: str = IDENTIFIER
 
     @property
     def marked(self) -> bool:
@@ -80,6 +90,62 @@ class JsonCalls:
             if loose:
                 s.record(mark)
             mark = ""
+
+    def rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of at least one call."""
+        call = g.either((call_object(self, g, name, form) for name, form in wanted.tools.items()), "call")
+        many = wanted.many and self.parallel
+        if self.array:
+            more = f'(WS? "," WS? {call})*' if many else ""
+            call = f'"[" WS? {call} {more} WS? "]"'
+        call = g.rule(sequence(g.mark(self.call.start), call, g.mark(self.call.end)), "call")
+        if many and not self.array:
+            call = f"{call} (WS? {sequence(g.mark(self.separator), call)})*"
+        return sequence(g.mark(self.section.start), call, g.mark(self.section.end))
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """The opening mark; without any, an object that names one of the tools."""
+        if self.marked:
+            return [Wake("word", self.section.start or self.call.start)]
+        names = "|".join(map(re.escape, wanted.tools))
+        opener = r"\[\s*\{" if self.array else r"\{"
+        key = "" if self.name_is_key else rf'"{self.name.rpartition(".")[2]}"\s*:\s*'
+        return [Wake("pattern", rf'{opener}\s*(?:"type"\s*:\s*"function"\s*,\s*)?{key}"(?:{names})"')]
+
+
+def call_object(syntax: JsonCalls, g: Grammar, name: str, form: Mapping[str, Any]) -> str:
+    """The grammar of one function's call."""
+    arguments = g.json(form, name)
+    if syntax.name_is_key:
+        return g.rule(_member_list([_member(g, name, arguments)]), name)
+    values = {syntax.name: g.literal(json.dumps(name, ensure_ascii=False)), syntax.args: arguments}
+    if syntax.id:
+        values[syntax.id] = f'"\\"" {syntax.id_pattern} "\\""'
+    body = _nested(g, [path for path in syntax.order if path in values] or list(values), values, "")
+    return g.rule(body, name)
+
+
+def _nested(g: Grammar, paths: list[str], values: Mapping[str, str], prefix: str) -> str:
+    """An object whose members are the values at `paths`, grouped by their first keys."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(path[len(prefix) :].partition(".")[0], []).append(path)
+    members = []
+    for key, inner in groups.items():
+        path = prefix + key
+        members.append(_member(g, key, values.get(path) or _nested(g, inner, values, path + ".")))
+    if not prefix:
+        members[0] = f'("\\"type\\"" WS? ":" WS? "\\"function\\"" WS? "," WS?)? {members[0]}'
+    return _member_list(members)
+
+
+def _member(g: Grammar, key: str, value: str) -> str:
+    return f'{g.literal(json.dumps(key, ensure_ascii=False))} WS? ":" WS? {value}'
+
+
+def _member_list(members: list[str]) -> str:
+    inside = ' WS? "," WS? '.join(members)
+    return f'"{{" WS? {inside} WS? "}}"'
 
 
 def read_object(syntax: JsonCalls, s: Scanner, out: Output) -> Steps[None]:
@@ -160,6 +226,8 @@ class _Object:
             yield from self.arguments(s)
         elif syntax.name.startswith(path + ".") and (yield from s.literal("{")):
             yield from self.members(s, path + ".")
+        elif path == "function" and (yield from s.literal("{")):
+            yield from self.members(s, "")
         elif not syntax.marked and path != "type":
             raise Unreadable(f"a call has no {path!r}")
         else:

@@ -1,28 +1,55 @@
 """Answers that are a sequence of messages, each with a header that says whom it is for: Harmony, Muse Glimmer."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from api.parse.format import Format, attempt
 from api.parse.jsontext import Unreadable
-from api.parse.layout import Ask
+from api.parse.lark import Grammar
+from api.parse.layout import Ask, Start, Wake, Wanted
 from api.parse.output import Output
 from api.parse.params import json_arguments
 from api.parse.scan import Scanner, Steps, markers
 
 START = "<|start|>assistant"
 MESSAGE = "<|message|>"
+RECIPIENT = " to=functions."
 
 
 @dataclass(frozen=True, slots=True)
 class Channels(Format):
     """`HEADER<|message|>TEXT END`, again and again with `<|start|>assistant` between; the template wrote the first."""
 
-    ends: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()  # of messages; the first is followed by another message
+    parallel: bool = True
 
     def prompt_tail(self, prompt: str) -> str:
         """What follows the last opening of an assistant's message."""
         return prompt.rpartition(START)[2] if START in prompt else ""
+
+    def aside_header(self) -> str:
+        """The header of thinking."""
+        return self.thinking.start if self.thinking else ""
+
+    def thought_rule(self, g: Grammar, start: Start, without: Sequence[str] = ()) -> str:
+        """Any number of thoughts, each with the beginning of the message after it."""
+        if not (start.opened or start.may):
+            return ""
+        rest = f"{g.until(self.ends[0])} {g.literal(START)}"
+        thoughts = f"({g.literal(self.aside_header())} {rest})*"
+        return f"{rest} {thoughts}" if start.opened else thoughts
+
+    def calls_rule(self, g: Grammar, wanted: Wanted, start: Start) -> str:
+        """Thoughts and calls."""
+        call = self.call_rule(g, wanted)
+        more = f"({g.literal(self.ends[0] + START)} {call})*" if wanted.many and self.parallel else ""
+        return f"{self.thought_rule(g, start)} {call} {more}"
+
+    def call_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """One message that is a call."""
+        raise NotImplementedError
 
     def read(self, s: Scanner, out: Output, ask: Ask) -> Steps[None]:
         """Read message after message."""
@@ -93,6 +120,36 @@ class Harmony(Channels):
         else:
             yield from self.text(s, out)
 
+    def call_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """A message to a function, which is named before the channel or after it."""
+        return f"({self.channel(g)})? {self.addressed_rule(g, wanted)}"
+
+    def woken_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """A message from its recipient on, and more messages with calls."""
+        more = f"({g.literal(self.ends[0] + START)} {self.call_rule(g, wanted)})*"
+        return f"{self.addressed_rule(g, wanted)} {more if wanted.many and self.parallel else ''}"
+
+    def addressed_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The recipient, the rest of the header and the arguments."""
+        rest = f'({self.channel(g)})? (" "? ({g.literal("<|constrain|>")})? /[a-z_-]{{1,16}}/)? {g.literal(MESSAGE)}'
+        blank = '" "?' if self.blank else ""
+        calls = (f"{g.literal(RECIPIENT + name)} {rest} {blank} {g.json(form)}" for name, form in wanted.tools.items())
+        return f"{g.either(calls, 'call')} ({g.literal('<|call|>')})?"
+
+    def channel(self, g: Grammar) -> str:
+        """The channel of calls."""
+        return f'{g.literal("<|channel|>")} " "? ("commentary" | "analysis")'
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """The recipient."""
+        return [Wake("word", RECIPIENT)]
+
+    def answer_rule(self, g: Grammar, form: Mapping[str, Any], start: Start) -> str:
+        """Thoughts and a message on the final channel."""
+        constraint = f'(" "? ({g.literal("<|constrain|>")})? "json")?'
+        header = f'{g.literal("<|channel|>")} " "? "final" {constraint} {g.literal(MESSAGE)}'
+        return f'{self.thought_rule(g, start)} {header} " "? {g.json(form)}'
+
     def call(self, name: str, s: Scanner, out: Output) -> Steps[None]:
         """Read a call's arguments; those of an unknown function are content."""
         try:
@@ -105,6 +162,25 @@ class Harmony(Channels):
 @dataclass(frozen=True, slots=True)
 class Muse(Channels):
     """Muse Glimmer: recipients `self`, `user` or a tool; a tool's message is XML-like markup."""
+
+    def call_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """A message to a tool."""
+        return g.either((self._call(g, name, form) for name, form in wanted.tools.items()), "call")
+
+    def _call(self, g: Grammar, name: str, form: Mapping[str, Any]) -> str:
+        body = Format.woken_rule(self, g, Wanted({name: form}, many=False))
+        return f"{g.literal(f' to={name}{MESSAGE}')} WS? {body}"
+
+    def woken_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The markup of one call, and more messages with calls."""
+        first = Format.woken_rule(self, g, Wanted(wanted.tools, many=False))
+        more = f"({g.literal(self.ends[0] + START)} {self.call_rule(g, wanted)})*" if wanted.many else ""
+        return f"{first} {more}"
+
+    def answer_rule(self, g: Grammar, form: Mapping[str, Any], start: Start) -> str:
+        """Thoughts and a message to the user."""
+        header = f'(" to=user")? {g.literal(MESSAGE)}'
+        return f"{self.thought_rule(g, start)} {header} {self.json_rule(g, form)}"
 
     def message(self, header: str, s: Scanner, out: Output, ask: Ask) -> Steps[None]:
         """Read a message by its recipient."""

@@ -25,7 +25,7 @@ MINISTRAL = Format(
 )
 HARMONY_ENDS = ("<|end|>", "<|call|>", "<|return|>")
 HARMONY_THINKING = Thinking("<|channel|>analysis<|message|>", "<|end|>")
-HARMONY = Harmony("GPT-OSS", thinking=HARMONY_THINKING, ends=HARMONY_ENDS)
+HARMONY = Harmony("GPT-OSS", thinking=HARMONY_THINKING, ends=HARMONY_ENDS, parallel=False)
 LLM_JP = Harmony(
     "LLM-jp Harmony",
     thinking=Thinking("<|channel|> analysis<|message|>", "<|end|>"),

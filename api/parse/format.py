@@ -1,12 +1,15 @@
 """A family's way to write an answer: thinking, content and tool calls; and how to read it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from api.parse.calls import Calls
 from api.parse.jsontext import Unreadable, json_value
-from api.parse.layout import NO_MARKS, Ask, Pair, Thinking
+from api.parse.lark import Grammar, sequence
+from api.parse.layout import NO_MARKS, Ask, Pair, Start, Thinking, Wake, Wanted
 from api.parse.output import Output
+from api.parse.rawtext import Unenforceable
 from api.parse.scan import Scanner, Steps, markers
 
 
@@ -33,6 +36,41 @@ class Format:
             marks += [self.thinking.start, self.thinking.end]
         found = markers(*marks).pattern.search(prompt)
         return prompt[found.start() :] if found else ""
+
+    def calls_rule(self, g: Grammar, wanted: Wanted, start: Start) -> str:
+        """The grammar of an answer that is at least one call, after thinking."""
+        openers = self.calls.openers(Ask(wanted.tools)) if self.calls else ()
+        return sequence(self.thought_rule(g, start, openers), self.woken_rule(g, wanted))
+
+    def woken_rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of calls from the text on that wakes a lazy constraint."""
+        if self.calls is None:
+            raise Unenforceable("tools", "the chat template has no way to write tool calls")
+        after = "".join(f" ({g.mark(mark)} WS?)?" for mark in self.noise)
+        return f"{self.calls.rule(g, wanted)} WS?{after}"
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """What wakes a lazy constraint."""
+        return self.calls.wakes(wanted) if self.calls else []
+
+    def answer_rule(self, g: Grammar, form: Mapping[str, Any], start: Start) -> str:
+        """The grammar of an answer that is a JSON value, after thinking."""
+        ending = f"({g.mark(self.content.end)})?" if self.content.end else ""
+        return sequence(self.thought_rule(g, start), g.mark(self.content.start), self.json_rule(g, form), ending)
+
+    def json_rule(self, g: Grammar, form: Mapping[str, Any]) -> str:
+        """A JSON value, which may stand in a fence if the model likes that."""
+        value = g.json(form)
+        return f'({value} | "```json" WS? {value} WS? "```")' if self.fenced else value
+
+    def thought_rule(self, g: Grammar, start: Start, without: Sequence[str] = ()) -> str:
+        """Thinking, if some may come; nothing otherwise."""
+        if not self.thinking or not (start.opened or start.may):
+            return ""
+        rest = g.until(self.thinking.end, without=without)
+        if start.opened or not self.thinking.start:
+            return rest
+        return f"({g.literal(self.thinking.start)} {rest})?"
 
     def read(self, s: Scanner, out: Output, ask: Ask) -> Steps[None]:
         """Read a whole answer into `out`."""

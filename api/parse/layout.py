@@ -38,3 +38,27 @@ class Ask:
     apart: bool = True  # thinking goes to the reasoning text; False leaves it, marks included, in the content
     thinking: bool = True  # the model may think
     fenced: bool = False  # a ```json fence around the answer is removed
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The calls that an answer is constrained to."""
+
+    tools: Mapping[str, Any]  # parameter schema of each function by its name
+    many: bool = True  # more than one call
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a constrained answer starts: with the thinking `opened` by the prompt, or with some that `may` come."""
+
+    opened: bool = False
+    may: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """What wakes a lazy constraint, which begins with it; `kind` is "word" or "pattern"."""
+
+    kind: str
+    text: str

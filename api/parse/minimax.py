@@ -2,14 +2,17 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from api.parse import schema
 from api.parse.jsontext import Unreadable, escape, mended
-from api.parse.layout import Ask
+from api.parse.lark import Grammar, sequence
+from api.parse.layout import Ask, Wake, Wanted
 from api.parse.output import CallSink, Output
 from api.parse.scan import Scanner, Steps, markers
+from api.parse.shapes import Shapes, object_form, repeated
 
 NS = "]<]minimax[>["
 OPEN, CLOSE = f"{NS}<", f"{NS}</"
@@ -27,6 +30,20 @@ class MinimaxCalls:
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The section's tag."""
         return (f"{OPEN}tool_call>",)
+
+    def rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of the whole section."""
+        calls = []
+        for name, form in wanted.tools.items():
+            inside = MinimaxShapes(g, form).value(object_form(form), f"{CLOSE}invoke>")
+            calls.append(f"{g.literal(f'{OPEN}invoke name=')} {g.literal(json.dumps(name))} {g.literal('>')} {inside}")
+        call = g.either(calls, "call")
+        more = f"(WS? {call})*" if wanted.many and self.parallel else ""
+        return sequence(g.literal(f"{OPEN}tool_call>"), f"{call} {more}", g.literal(SECTION_END))
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """The section's tag."""
+        return [Wake("word", f"{OPEN}tool_call>")]
 
     def read(self, s: Scanner, out: Output, opener: str) -> Steps[None]:
         """Read the calls and the section's closing tag."""
@@ -50,6 +67,26 @@ class MinimaxCalls:
         """Read the arguments and the call's closing tag."""
         if (yield from _members(s, sink, sink.schema, sink.schema)):
             yield from s.skip(f"{CLOSE}invoke>")
+
+
+class MinimaxShapes(Shapes):
+    """Elements named after properties; `item` elements for arrays."""
+
+    def element(self, tag: str, form: Any) -> str:
+        """A property or an item."""
+        return f"{self.g.literal(f'{OPEN}{tag}>')} {self.value(form, f'{CLOSE}{tag}>')} WS?"
+
+    def object(self, form: Mapping[str, Any], known: Mapping[str, Any], needed: list[str], end: str) -> str:
+        """The needed properties and others."""
+        required = [self.element(key, known.get(key)) for key in needed]
+        optional = [self.element(key, part) for key, part in known.items() if key not in needed]
+        if not known and form.get("additionalProperties", "properties" not in form):
+            return self.g.until(end)
+        return f"WS? {self.g.any_order(required, optional)} {self.g.literal(end)}"
+
+    def array(self, form: Mapping[str, Any], end: str) -> str:
+        """The items."""
+        return f"WS? {repeated(self.element('item', form.get('items')), '', form)} {self.g.literal(end)}"
 
 
 def _members(s: Scanner, sink: CallSink, form: Any, root: Any) -> Steps[bool]:

@@ -1,14 +1,19 @@
 """Calls written as a list of Python calls: `[f(a="x", b=1), g()]` (LFM2)."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from api.parse import schema
 from api.parse.arguments import Arguments
 from api.parse.jsontext import Unreadable, json_value
-from api.parse.layout import Ask, Pair
+from api.parse.lark import Grammar, sequence
+from api.parse.layout import Ask, Pair, Wake, Wanted
 from api.parse.output import CallSink, Output
 from api.parse.scan import Scanner, Steps
 
+COMMA = '"," WS?'
 NAME = re.compile(r"[\w.-]*")
 
 
@@ -35,6 +40,24 @@ class PythonCalls:
         yield from s.skip("]")
         yield from s.skip(self.section.end)
         s.cut_inside(self.section.end)
+
+    def rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of the whole list, with JSON's literals for values."""
+        call = g.either((self._call_rule(g, name, form) for name, form in wanted.tools.items()), "call")
+        more = f'("," WS? {call})*' if wanted.many and self.parallel else ""
+        return sequence(g.mark(self.section.start), f'"[" {call} {more} "]"', g.mark(self.section.end))
+
+    def _call_rule(self, g: Grammar, name: str, form: Mapping[str, Any]) -> str:
+        needed = schema.required(form)
+        known = dict.fromkeys(needed, True) | schema.properties(form, form)
+        members = [
+            (f'{g.literal(key)} "=" {g.json(schema.part(part, form))}', key in needed) for key, part in known.items()
+        ]
+        return g.rule(f'{g.literal(name)} "(" {g.members(members, COMMA)} ")"', name)
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """The section's mark."""
+        return [Wake("word", self.section.start)]
 
     def call(self, s: Scanner, out: Output) -> Steps[None]:
         """Read one call."""

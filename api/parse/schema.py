@@ -77,6 +77,35 @@ def type_of(value: Any) -> str:
     return "object"
 
 
+def part(form: Any, root: Any) -> dict[str, Any]:
+    """A schema inside `root` as a schema of its own, with what it refers to."""
+    if form is True or form is None:
+        return {}
+    if not isinstance(form, dict):
+        return {"not": {}}
+    if not _refers(form):
+        return form
+    return {**rebased(form), "$defs": {"root": rebased(root)}}
+
+
+def rebased(form: Any) -> Any:
+    """`form` with its references into the root pointed at `#/$defs/root`."""
+    if isinstance(form, list):
+        return [rebased(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    return {
+        key: f"#/$defs/root{item[1:]}" if key == "$ref" and isinstance(item, str) and item[:1] == "#" else rebased(item)
+        for key, item in form.items()
+    }
+
+
+def _refers(form: Any) -> bool:
+    if isinstance(form, dict):
+        return isinstance(form.get("$ref"), str) or any(map(_refers, form.values()))
+    return isinstance(form, list) and any(map(_refers, form))
+
+
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 

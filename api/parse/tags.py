@@ -1,12 +1,16 @@
 """Calls whose name stands in marks: `<function=NAME>{…}</function>`, `<invoke name="N"><parameter name="K">V…`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from api.parse.jsontext import Unreadable
-from api.parse.layout import NO_MARKS, Ask, Pair
+from api.parse.lark import ATTRIBUTES, IDENTIFIER, Grammar, sequence
+from api.parse.layout import NO_MARKS, Ask, Pair, Wake, Wanted
 from api.parse.output import CallSink, Output
 from api.parse.params import JsonArgs, TaggedArgs, json_arguments, tagged_arguments
+from api.parse.params_grammar import arguments_rule
 from api.parse.scan import Scanner, Steps, markers
 
 NAME = re.compile(r"[^\s<>\[\](){}\"'=,|\uff5c]*")
@@ -36,6 +40,7 @@ class TagCalls:
     bare_name: bool = False  # the call's mark may be missing before the name's
     parallel: bool = True
     separator: str = ""  # between calls in one section that have no marks of their own
+    id_pattern: str = IDENTIFIER
 
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The opening marks of section and call; the name's where those may be missing."""
@@ -65,6 +70,39 @@ class TagCalls:
                 n_read += 1
             yield from s.space()
             mark = (yield from s.literal(*between)) or ""
+
+    def rule(self, g: Grammar, wanted: Wanted) -> str:
+        """The grammar of at least one call."""
+        calls = [self._call_rule(g, name, form) for name, form in wanted.tools.items()]
+        call = sequence(g.mark(self.call.start), g.either(calls, "call"))
+        if self.bare_name:
+            call = f"({g.mark(self.call.start)} WS?)? {g.either(calls, 'call')}"
+        if wanted.many and self.parallel:
+            more = sequence(g.mark(self.separator), g.mark(self.call.start), g.either(calls, "call"))
+            call = f"{call} (WS? {more})*"
+        return sequence(g.mark(self.section.start), call, g.mark(self.section.end))
+
+    def _call_rule(self, g: Grammar, name: str, form: Mapping[str, Any]) -> str:
+        """One function's call after the call's opening mark."""
+        tag = g.literal(name)
+        if self.id_in_name:
+            tag = f"{g.literal(f'functions.{name}:')} /[0-9]{{1,4}}/"
+        if self.attributes:
+            tag += f" {g.literal(self.name.end)} ({ATTRIBUTES})? {g.literal(self.attributes)}"
+        elif self.name.end:
+            tag = sequence(tag, g.mark(self.name.end))
+        tag = f"{g.mark(self.name.start)} {tag}"
+        id = f"{g.mark(self.id.marks.start)} {self.id_pattern} {g.mark(self.id.marks.end)}" if self.id else ""
+        position = self.id.position if self.id else ""
+        parts = [id if position == "before" else "", tag, id if position == "between" else ""]
+        parts += [arguments_rule(self.args, g, name, form), id if position == "after" else ""]
+        return g.rule(sequence(*parts, g.mark(self.close), g.mark(self.call.end)), name)
+
+    def wakes(self, wanted: Wanted) -> list[Wake]:
+        """The first opening mark, and the names' where it may be missing."""
+        openers = self.openers(Ask(wanted.tools))
+        first = self.section.start or self.call.start or self.name.start
+        return [Wake("word", opener) for opener in openers if opener == first or self.bare_name]
 
     def _call(self, s: Scanner, out: Output, mark: str) -> Steps[None]:
         """Read one call after `mark`: the section's, the call's or the name's."""
@@ -103,7 +141,7 @@ class TagCalls:
         return name
 
     def _read_id(self, s: Scanner, marks: Pair) -> Steps[str]:
-        if not (yield from s.skip(marks.start)):
+        if marks.start and not (yield from s.skip(marks.start)):
             return ""
         yield from s.space()
         id = yield from s.run(NAME)
