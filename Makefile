@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 
+.NOTPARALLEL:  # one pip at a time
 .PHONY: serve test lint format setup tools dev library model clean
 
 serve: setup

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import os
 import shlex
+import shutil
 import statistics
 import sys
 import tempfile
@@ -52,6 +53,7 @@ def main() -> None:
     logs = Path(tempfile.mkdtemp(prefix="llamarada-bench-"))
     with Server("ours", first, logs / "ours.log") as one, Server("llama-server", second, logs / "peer.log") as other:
         results = asyncio.run(_measure(one, other, args))
+    shutil.rmtree(logs)  # kept when something failed
     print(_describe(settings, args))
     print(table.render(("clients", "measure", "ours", "llama-server", "ratio"), _rows(results), args.markdown))
 
