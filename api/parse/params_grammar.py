@@ -5,8 +5,8 @@ from typing import Any
 
 from api.parse import schema
 from api.parse.lark import ATTRIBUTES, Grammar, sequence
-from api.parse.params import JsonArgs, TaggedArgs
-from api.parse.rawtext import raw_value
+from api.parse.params import CDATA, JsonArgs, TaggedArgs
+from api.parse.rawtext import Unenforceable, raw_value
 
 PLAIN = r"TEXT & ~/<!\[CDATA\[(.|\n)*/"
 NEWLINE = "\n"
@@ -23,15 +23,8 @@ def tagged_rule(args: TaggedArgs, g: Grammar, name: str, form: Mapping[str, Any]
     """Parameters in marks: the required ones, and others."""
     known = schema.properties(form, form)
     needed = schema.required(form)
-    required = [
-        g.rule(f"{parameter(args, g, g.literal(key), known.get(key, True), form)} WS?", f"{name}_{key}")
-        for key in needed
-    ]
-    optional = [
-        g.rule(f"{parameter(args, g, g.literal(key), part, form)} WS?", f"{name}_{key}")
-        for key, part in known.items()
-        if key not in needed
-    ]
+    required = [parameter_rule(args, g, name, key, known.get(key, True), form) for key in needed]
+    optional = [parameter_rule(args, g, name, key, part, form) for key, part in known.items() if key not in needed]
     if open_ended(form):
         optional.append(g.rule(f"{parameter(args, g, KEY, True, form)} WS?", "any_parameter"))
     return g.any_order(required, optional)
@@ -40,6 +33,15 @@ def tagged_rule(args: TaggedArgs, g: Grammar, name: str, form: Mapping[str, Any]
 def open_ended(form: Mapping[str, Any]) -> bool:
     """Whether parameters may come that the schema does not name."""
     return bool(form.get("additionalProperties", "properties" not in form))
+
+
+def parameter_rule(args: TaggedArgs, g: Grammar, name: str, key: str, form: Any, root: Any) -> str:
+    """The parameter `key` of the function `name`."""
+    try:
+        return g.rule(f"{parameter(args, g, g.literal(key), form, root)} WS?", f"{name}_{key}")
+    except Unenforceable as error:
+        error.path = error.path or key
+        raise
 
 
 def parameter(args: TaggedArgs, g: Grammar, key: str, form: Any, root: Any) -> str:

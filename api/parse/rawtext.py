@@ -12,11 +12,12 @@ LENGTHS = ("minLength", "maxLength")
 
 
 class Unenforceable(ValueError):
-    """A schema asks for what a constraint cannot enforce; `keyword` names it."""
+    """A schema asks for what a constraint cannot enforce: the keyword, and the path of properties to it."""
 
-    def __init__(self, keyword: str, reason: str) -> None:
+    def __init__(self, keyword: str, reason: str, path: str = "") -> None:
         super().__init__(reason)
         self.keyword = keyword
+        self.path = path
 
 
 def raw_value(g: Grammar, form: Any, root: Any, end: str, body: str = "TEXT") -> str:
