@@ -16,7 +16,7 @@ from engine.gbnf_grammar import CompiledGbnf, GbnfGrammar
 from engine.grammar import Eager, Grammar, GrammarError
 from engine.lazy import LazyGrammar
 from engine.llg_grammar import LlgGrammar
-from engine.llg_source import LIMITS, llg_source
+from engine.llg_source import llg_source
 from engine.pieces import Pieces
 from engine.vocab import Vocab
 from ipc.messages import Constraint
@@ -24,7 +24,17 @@ from ipc.messages import Constraint
 _KEPT = 64  # compiled constraints
 _THREADS = 3  # so that a slow constraint does not hold up the others
 _SECONDS = 10.0  # until a constraint that still compiles is refused
+# A hostile constraint fails within tens of milliseconds of the decode loop's time.
+_LIMITS = llguidance.LLParserLimits(
+    max_items_in_row=1000, step_max_items=30_000, max_lexer_states=50_000, verbose_errors=False
+)
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
+
+_PREFIX = "Failed to initialize samplers: "
+_PREFIXES = {
+    "gbnf": _PREFIX + "failed to parse grammar: ",
+    "json_schema": '"json_schema": JSON schema conversion failed:\n',
+}
 
 Compiled = Callable[[], Eager]  # makes a grammar at its beginning
 
@@ -84,7 +94,10 @@ class Compiler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, constraint: Constraint) -> Compiled:
-        return self._gbnf(constraint.text) if constraint.kind == "gbnf" else self._llg(constraint)
+        try:
+            return self._gbnf(constraint.text) if constraint.kind == "gbnf" else self._llg(constraint)
+        except GrammarError as problem:
+            raise GrammarError(_PREFIXES.get(constraint.kind, _PREFIX) + str(problem)) from None
 
     def _gbnf(self, text: str) -> Compiled:
         gbnf = parse_gbnf(text, self._token_of, self._vocab.n_tokens)
@@ -96,11 +109,19 @@ class Compiler:
         return int(tokens[0]) if len(tokens) == 1 else None
 
     def _llg(self, constraint: Constraint) -> Compiled:
-        source, tokenizer = llg_source(constraint), self._tokenizer.result()
-        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=LIMITS)
-        if matcher.is_error():
-            raise GrammarError(matcher.get_error())
+        tokenizer = self._tokenizer.result()
+        source = llg_source(constraint, lambda source: _errors(tokenizer, source))
+        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
         return LlgGrammar(matcher, tokenizer, self._vocab).clone
+
+
+def _errors(tokenizer: llguidance.LLTokenizer, source: str) -> str:
+    """What is wrong with a source, also when that shows only with its first mask."""
+    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+    if not matcher.is_error() and not matcher.is_stopped():
+        matcher.compute_ff_tokens()
+        matcher.compute_bitmask()
+    return matcher.get_error() if matcher.is_error() else ""
 
 
 def make_tokenizer(vocab: Vocab) -> llguidance.LLTokenizer:

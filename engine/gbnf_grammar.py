@@ -23,17 +23,18 @@ class Masks:
         self._atoms = [atoms[level.chars] for level in pieces.levels]
         self._kept: dict[int, np.ndarray] = {}
 
-    def of(self, state: int, n_tokens: int) -> np.ndarray:
+    def of(self, state: int) -> np.ndarray:
         """A boolean per token; end-of-generation tokens are left to the caller."""
         packed = self._kept.get(state)
         if packed is None:
             if len(self._kept) >= _KEPT_MASKS:
                 self._kept.clear()
-            packed = self._kept[state] = np.packbits(self._compute(state, n_tokens))
-        return np.unpackbits(packed, count=n_tokens).view(bool)
+            packed = self._kept[state] = np.packbits(self._compute(state))
+        return np.unpackbits(packed, count=len(self._pieces.spoken)).view(bool)
 
-    def _compute(self, state: int, n_tokens: int) -> np.ndarray:
+    def _compute(self, state: int) -> np.ndarray:
         pieces = self._pieces
+        n_tokens = len(pieces.spoken)
         states = self._walk(state)
         mask = np.zeros(n_tokens, bool)
         mask[pieces.tokens] = states[pieces.nodes] >= 0
@@ -112,8 +113,11 @@ class CompiledGbnf:
 
     @classmethod
     def of(cls, gbnf: Gbnf, pieces: Pieces) -> "CompiledGbnf":
+        """Raises GrammarError when the grammar is too ambiguous to begin with."""
         machine = Machine(gbnf)
-        return cls(gbnf, pieces, machine, Masks(machine, pieces))
+        masks = Masks(machine, pieces)
+        masks.of(machine.start)
+        return cls(gbnf, pieces, machine, masks)
 
     def fresh(self) -> "CompiledGbnf":
         """The same grammar with nothing known yet."""
@@ -144,7 +148,7 @@ class GbnfGrammar:
     def mask(self, logits: np.ndarray) -> np.ndarray:
         self._compiled.machine.begin()
         n = self._vocab.n_tokens
-        allowed = self._mask_within_character() if self._tail else self._compiled.masks.of(self._state, n)
+        allowed = self._mask_within_character() if self._tail else self._compiled.masks.of(self._state)
         masked = np.full_like(logits, -np.inf)
         np.copyto(masked[:n], logits[:n], where=allowed)
         if self._may_end():

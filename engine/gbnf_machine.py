@@ -97,6 +97,7 @@ class Machine:
 
     def _step(self, state: int, atom: int) -> int:
         kinds, values, members = self.gbnf.kinds, self.gbnf.values, self.gbnf.members
+        self._spend(len(self._entries[state]) // 16)
         after = [
             (at + 1, tail)
             for at, tail in self._entries[state]
@@ -170,7 +171,7 @@ class Machine:
             self._joined[key] = self._node(tuple(sorted(tails.items())))
         return self._joined[key]
 
-    def _spend(self) -> None:
-        self._work += 1
+    def _spend(self, n: int = 1) -> None:
+        self._work += n
         if self._work > _MAX_WORK:
             raise GrammarError("the grammar is too ambiguous: it can be followed in too many ways at once")

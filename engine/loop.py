@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.admission import Admission, Refusal, invalid
+from engine.archive import Archive
+from engine.checkpoints import Checkpoints
 from engine.compiler import Compiling
 from engine.controls import Controls
 from engine.decoder import Decoder
@@ -52,6 +54,8 @@ class Engine:
     admission: Admission
     sequences: Sequences
     placement: Placement
+    archive: Archive
+    checkpoints: Checkpoints
     scheduler: Scheduler
     speculation: Speculation
     decoder: Decoder
@@ -79,6 +83,8 @@ class Engine:
         self.placement.expire()
         self.placement.start_queued()
         self.placement.join_waiting()
+        self.archive.tidy()
+        self.checkpoints.take(self.slots)
         self.decoder.shift_full()
         self.speculation.propose(self.slots)
         chunks = self.scheduler.plan(self.slots)
@@ -88,6 +94,8 @@ class Engine:
             self.embedder.step(self.scheduler.room_beside(chunks))
         self.controls.run_deferred()
         self._flush()
+        if not self._n_open:
+            self.archive.rest()
 
     def _receive(self) -> None:
         if self.server.poll(self._patience()):
@@ -149,8 +157,10 @@ class Engine:
             self._compiling.remove(entry)
             try:
                 self._enqueue(entry.client, entry.task, entry.prompt, entry.grammar.result())
-            except (GrammarError, Refusal) as problem:
-                self._refuse(entry.client, entry.task.id, invalid(f"Failed to initialize samplers: {problem}").error)
+            except GrammarError as problem:
+                self._refuse(entry.client, entry.task.id, invalid(str(problem)).error)
+            except Refusal as refusal:
+                self._refuse(entry.client, entry.task.id, refusal.error)
             except Exception as problem:  # a fault of the compiler must not end the engine
                 log.exception("a constraint could not be compiled")
                 text = f"the constraint could not be compiled: {problem}"
@@ -196,3 +206,4 @@ class Engine:
             self.embedder.fail_all(error)
         self.outbox.flush()
         self.admission.close()
+        self.archive.close()

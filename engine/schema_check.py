@@ -1,0 +1,268 @@
+"""Checks a JSON schema before llguidance compiles it, and puts what people write into the form that it enforces.
+
+Nothing is dropped in silence: a keyword that cannot be enforced is a GrammarError with its place, as a JSON pointer.
+"""
+
+import copy
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+from engine.grammar import GrammarError
+from engine.pattern import PatternError, rust_pattern
+from engine.schema_close import close, is_merged
+
+log = logging.getLogger(__name__)
+
+MAX_TEXT = 2_000_000  # characters
+MAX_DEPTH = 100  # of arrays and objects within each other
+MAX_NODES = 20_000  # schemas
+MAX_PROPERTIES = 1000  # of one object: the time for a key's mask grows with the square
+MAX_EXACT = 1 << 53  # integers beyond are not exact in JSON
+
+Schema = dict[str, Any]
+
+REFUSED = frozenset(
+    {
+        "not",
+        "if",
+        "contains",
+        "minContains",
+        "propertyNames",
+        "dependentSchemas",
+        "dependentRequired",
+        "dependencies",
+        "unevaluatedItems",
+        "$dynamicRef",
+        "$recursiveRef",
+    }
+)
+DROPPED = ("$schema", "$id", "id", "then", "else", "maxContains", "uniqueItems", "unevaluatedProperties")
+TYPES = frozenset({"null", "boolean", "object", "array", "number", "string", "integer"})
+FORMATS = frozenset({"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"})
+_MERGED = "llamarada-merged-"  # names definitions that stay open because something else is merged with them
+SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions")
+IN_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+def read_schema(text: str) -> Any:
+    """The schema in `text`. Raises GrammarError when it is too large or nested too deep."""
+    if len(text) > MAX_TEXT:
+        raise GrammarError(f"the schema has {len(text)} characters, more than {MAX_TEXT}")
+    try:
+        schema = json.loads(text)
+    except RecursionError:
+        raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep") from None
+    except ValueError as problem:
+        raise GrammarError(f"the schema is not JSON: {problem}") from None
+    if _is_deeper(schema, MAX_DEPTH):
+        raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep")
+    return schema
+
+
+def prepare_schema(schema: Any) -> Schema:
+    """`schema` as llguidance enforces it. Raises GrammarError, which names place and keyword."""
+    if schema is True:
+        return {}
+    if not isinstance(schema, dict):
+        raise GrammarError("a schema must be an object" if schema is not False else "nothing matches the schema false")
+    return _Preparation(schema).run()
+
+
+def resolve(root: Schema, reference: str) -> Any:
+    """What a local reference points to. Raises KeyError."""
+    node: Any = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
+        node = node[int(name)] if isinstance(node, list) and name.isdigit() else node[name]
+    return node
+
+
+def children(schema: Schema) -> Iterator[tuple[str, Any]]:
+    """Sub-schemas, each with its pointer from `schema`."""
+    for keyword in IN_OBJECTS:
+        if isinstance(schema.get(keyword), dict):
+            yield from ((f"/{keyword}/{escaped(name)}", child) for name, child in schema[keyword].items())
+    for keyword in (*IN_LISTS, "items"):
+        if isinstance(schema.get(keyword), list):
+            yield from ((f"/{keyword}/{i}", child) for i, child in enumerate(schema[keyword]))
+    for keyword in ("items", "additionalItems", "additionalProperties"):
+        if isinstance(schema.get(keyword), (dict, bool)):
+            yield f"/{keyword}", schema[keyword]
+
+
+def escaped(name: str) -> str:
+    """A member's name within a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def quoted(pointer: str) -> str:
+    """A JSON pointer as the fragment of a URI."""
+    return quote(pointer, safe="/~$!'()*+,;=:@&")
+
+
+class _Preparation:
+    """Walks over the schema and everything it refers to, and changes its own copy of it."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._original = schema
+        self._root = copy.deepcopy(schema)
+        self._seen: set[int] = set()
+        self._opened: dict[str, str] = {}  # references to what is merged with something else, and their copies
+        self._todo: list[tuple[Any, str, bool]] = []
+
+    def run(self) -> Schema:
+        self._todo.append((self._root, "", False))
+        while self._todo:
+            self._visit(*self._todo.pop())
+        return self._root
+
+    def _visit(self, schema: Any, place: str, is_part: bool) -> None:
+        """`is_part`: other schemas speak about the same value, so that this one may not close an object."""
+        if isinstance(schema, bool) or id(schema) in self._seen:
+            return
+        if not isinstance(schema, dict):
+            raise self._error(place, None, "a schema must be an object or a boolean")
+        self._seen.add(id(schema))
+        if len(self._seen) > MAX_NODES:
+            raise GrammarError(f"more than {MAX_NODES} schemas")
+        self._check(schema, place)
+        is_merged_here = is_part or is_merged(schema)
+        if not is_part:
+            close(schema, lambda reference: self._resolve(reference, place))
+        for keyword in DROPPED:
+            schema.pop(keyword, None)
+        for pointer, child in children(schema):
+            joins = pointer.startswith(("/allOf/", "/anyOf/", "/oneOf/"))
+            self._todo.append((child, place + pointer, joins and is_merged_here))
+        if "$ref" in schema:
+            self._follow(schema, place, is_merged_here)
+
+    def _check(self, schema: Schema, place: str) -> None:
+        _name_by_pattern(schema)
+        for keyword in schema:
+            if keyword in REFUSED:
+                raise self._error(place, keyword, "is not supported")
+        if schema.get("uniqueItems") not in (None, False):
+            raise self._error(place, "uniqueItems", "is not supported")
+        if schema.get("unevaluatedProperties") not in (None, True, False):
+            raise self._error(place, "unevaluatedProperties", "is not supported with a schema")
+        self._check_types(schema, place)
+        self._check_properties(schema, place)
+        self._check_pattern(schema, place)
+        self._check_format(schema, place)
+        self._check_sizes(schema, place)
+        self._check_bounds(schema, place)
+
+    def _check_types(self, schema: Schema, place: str) -> None:
+        given = schema.get("type")
+        for name in given if isinstance(given, list) else [given] if "type" in schema else []:
+            if not isinstance(name, str) or name not in TYPES:
+                raise self._error(place, "type", f"{json.dumps(name)} is unknown")
+        for keyword in IN_LISTS:
+            if keyword in schema and not (isinstance(schema[keyword], list) and schema[keyword]):
+                raise self._error(place, keyword, "must be a non-empty array")
+
+    def _check_properties(self, schema: Schema, place: str) -> None:
+        for keyword in IN_OBJECTS:
+            if not isinstance(schema.get(keyword, {}), dict):
+                raise self._error(place, keyword, "must be an object")
+        if len(schema.get("properties", ())) > MAX_PROPERTIES:
+            raise self._error(place, "properties", f"has more than {MAX_PROPERTIES} members")
+        required = schema.get("required", [])
+        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+            raise self._error(place, "required", "must be an array of strings")
+
+    def _check_pattern(self, schema: Schema, place: str) -> None:
+        try:
+            if isinstance(schema.get("pattern"), str):
+                schema["pattern"] = rust_pattern(schema["pattern"])
+        except PatternError as problem:
+            raise self._error(place, "pattern", str(problem)) from None
+        try:
+            if "patternProperties" in schema:
+                members = schema["patternProperties"].items()
+                schema["patternProperties"] = {rust_pattern(name): child for name, child in members}
+        except PatternError as problem:
+            raise self._error(place, "patternProperties", str(problem)) from None
+
+    def _check_format(self, schema: Schema, place: str) -> None:
+        """An unknown format is an annotation, as JSON Schema says; so is any format of something else than a string."""
+        name = schema.get("format")
+        if name is not None and name not in FORMATS:
+            log.info("json_schema %s: format %r is taken as an annotation", place or "/", name)
+            del schema["format"]
+
+    def _check_sizes(self, schema: Schema, place: str) -> None:
+        for keyword in SIZES:
+            size = schema.get(keyword, 0)
+            if isinstance(size, bool) or not isinstance(size, (int, float)) or size < 0 or size != int(size):
+                raise self._error(place, keyword, "must be a whole number, 0 or more")
+
+    def _check_bounds(self, schema: Schema, place: str) -> None:
+        """Bounds that only numbers which JSON cannot hold exactly would break are left out."""
+        for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+            bound = schema.get(keyword)
+            if not isinstance(bound, (int, float)) or abs(bound) <= MAX_EXACT:
+                continue
+            if (bound > 0) != ("ax" in keyword):
+                raise self._error(place, keyword, f"is beyond {MAX_EXACT}")
+            log.warning("json_schema %s: %s %s is left out", place or "/", keyword, bound)
+            del schema[keyword]
+
+    def _follow(self, schema: Schema, place: str, is_merged_here: bool) -> None:
+        """Prepare what a reference points to; where it is merged, a copy of it that stays open."""
+        reference = schema["$ref"]
+        target = self._resolve(reference, place)
+        if not is_merged_here:
+            self._todo.append((resolve(self._root, reference), unquote(reference[1:]), False))
+            schema["$ref"] = "#" + quoted(unquote(reference[1:]))
+        else:
+            if reference not in self._opened:
+                self._opened[reference] = f"{_MERGED}{len(self._opened)}"
+                opened = copy.deepcopy(target)
+                self._root.setdefault("$defs", {})[self._opened[reference]] = opened
+                self._todo.append((opened, unquote(reference[1:]), True))
+            schema["$ref"] = f"#/$defs/{self._opened[reference]}"
+
+    def _resolve(self, reference: Any, place: str) -> Any:
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            raise self._error(place, "$ref", f"{json.dumps(reference)} is not of the form #/…")
+        try:
+            return resolve(self._original, reference)
+        except (KeyError, IndexError, TypeError):
+            raise self._error(place, "$ref", f"{json.dumps(reference)} points to nothing") from None
+
+    def _error(self, place: str, keyword: str | None, problem: str) -> GrammarError:
+        return GrammarError(f"at {place or '/'}: {f'{keyword!r} ' if keyword else ''}{problem}")
+
+
+def _name_by_pattern(schema: Schema) -> None:
+    """`propertyNames` of a plain map, put as the pattern of its properties."""
+    names, values = schema.get("propertyNames"), schema.get("additionalProperties", {})
+    if not isinstance(names, dict) or values is False or "properties" in schema or "patternProperties" in schema:
+        return
+    wanted = set(names) - {"type", "title", "description"}
+    if wanted == {"enum"} and isinstance(names["enum"], list):
+        texts = [re.escape(name) for name in names["enum"] if isinstance(name, str)]
+        pattern = f"^(?:{'|'.join(texts)})$" if texts else "[^\\s\\S]"
+    elif wanted <= {"pattern"} and isinstance(names.get("pattern", ""), str):
+        pattern = names.get("pattern", "")
+    else:
+        return
+    del schema["propertyNames"]
+    schema["patternProperties"], schema["additionalProperties"] = {pattern: values}, False
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        nested = [item for item in level if isinstance(item, (dict, list))]
+        level = [child for item in nested for child in (item.values() if isinstance(item, dict) else item)]
+        if not level:
+            return False
+    return any(isinstance(item, (dict, list)) for item in level)
