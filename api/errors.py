@@ -9,6 +9,7 @@ from falcon.asgi import App, Request, Response
 
 from ipc.errors import EngineError
 from ipc.messages import Error
+from ipc.slab import SlabError
 
 log = logging.getLogger(__name__)
 encode = msgspec.json.Encoder().encode
@@ -67,6 +68,8 @@ def translate(error: Exception) -> ApiError:
             return error
         case EngineError():
             return ApiError.of(error.error)
+        case SlabError():
+            return ApiError(503, "The engine is not available")
         case falcon.HTTPNotFound():
             return ApiError(404, "File Not Found")
         case falcon.HTTPMethodNotAllowed():

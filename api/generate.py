@@ -4,7 +4,7 @@ Every API builds its answers from these chunks, streamed or whole.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from ipc.client import Stream
 from ipc.messages import Delta, Final, Progress, PromptProbs, Task, Timings, TokenProbs
 
 PROBS_INLINE = 8  # rows scored on the event loop; more go to a thread
-ENDED = object()
 
 
 class Chunk(Struct, gc=False):
@@ -32,7 +31,7 @@ class Chunk(Struct, gc=False):
     final: Final | None = None
 
 
-SILENCE = Chunk(-1)  # nothing has happened for as long as `silence` says
+SILENCE = Chunk(-1)  # nothing has happened for as long as `Generation.watch` says
 
 
 class Generation:
@@ -46,7 +45,8 @@ class Generation:
         self.client = client
         self.tasks = tasks
         self.prompt_tops = prompt_tops
-        self.silence: float | None = None  # seconds after which the iterator gives SILENCE
+        self.alarm: Alarm | None = None
+        self.rang = False
         self.streams: dict[int, Stream] = {}
         self.ended = 0
         self.merged: asyncio.Queue[tuple[int, Any]] | None = None
@@ -77,6 +77,7 @@ class Generation:
 
     async def close(self) -> None:
         """Abort what still runs and free what was not read. Idempotent."""
+        self.watch(None)
         for reader in self.readers:
             reader.cancel()
         for stream in self.streams.values():
@@ -88,36 +89,44 @@ class Generation:
         async for result in stream:
             await self.merged.put((index, result))
 
+    def watch(self, seconds: float | None) -> None:
+        """From now on, give SILENCE after so many seconds without news; None: never."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+        self.alarm = None if seconds is None else Alarm(seconds, self.ring)
+
+    def ring(self) -> None:
+        """Make the reader see that nothing happens."""
+        if self.merged is None:
+            self.rang = True
+            self.streams[0].wake()
+        elif self.merged.empty():
+            self.merged.put_nowait((-1, SILENCE))
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Chunk:
         while self.ended < len(self.tasks):
-            try:
-                index, result = await self.next()
-            except TimeoutError:
-                return SILENCE
+            index, result = await self.take()
+            if self.alarm is not None:
+                self.alarm.heard()
             chunk = await self.chunk(index, result)
             if chunk is not None:
                 return chunk
         raise StopAsyncIteration
 
-    async def next(self) -> tuple[int, Any]:
-        """The next result and the completion it belongs to; TimeoutError after `silence` seconds."""
-        if self.silence is None or self.ready():
-            return await self.take()
-        async with asyncio.timeout(self.silence):
-            return await self.take()
-
-    def ready(self) -> bool:
-        """Whether a result can be taken without waiting."""
-        return not self.merged.empty() if self.merged is not None else bool(self.streams[0].results)
-
     async def take(self) -> tuple[int, Any]:
-        """The next result, however long it takes; the engine's end makes one, too."""
+        """The next result, or SILENCE, and the completion it belongs to. The engine's end makes a result, too."""
         if self.merged is not None:
             return await self.merged.get()
-        return 0, await anext(self.streams[0])
+        stream = self.streams[0]
+        while not stream.results and stream.final is None:
+            self.rang = False
+            await stream.wait()
+            if self.rang:
+                return -1, SILENCE
+        return 0, await anext(stream)
 
     async def chunk(self, index: int, result: Any) -> Chunk | None:
         """A result as a chunk; raises `ApiError` for one that failed."""
@@ -134,6 +143,8 @@ class Generation:
                 if result.reason in ("error", "abort"):
                     raise failure(result)
                 return Chunk(index, timings=result.timings, final=result)
+            case Chunk():
+                return result
         return None
 
     async def scored(self, sources: list[TokenProbs], task: Task) -> list[Scored | None]:
@@ -149,6 +160,32 @@ class Generation:
         tokens = memoryview(self.tasks[index].tokens).cast("i")[result.first : result.first + len(result.rows)]
         rows = [self.client.row(ref) for ref in result.rows]
         return [*await asyncio.to_thread(probs.scores, rows, tokens.tolist(), self.prompt_tops)]
+
+
+class Alarm:
+    """Calls `ring` after each `seconds` in which `heard` was not called. Hearing is cheap: no timer is moved."""
+
+    def __init__(self, seconds: float, ring: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.ring = ring
+        self.loop = asyncio.get_running_loop()
+        self.last = self.loop.time()
+        self.timer = self.loop.call_later(seconds, self.check)
+
+    def heard(self) -> None:
+        """There was news."""
+        self.last = self.loop.time()
+
+    def check(self) -> None:
+        """Ring if there was none for long enough, and come back when that may next be so."""
+        if self.loop.time() - self.last >= self.seconds:
+            self.ring()
+            self.heard()
+        self.timer = self.loop.call_at(self.last + self.seconds, self.check)
+
+    def cancel(self) -> None:
+        """Never ring again."""
+        self.timer.cancel()
 
 
 def score(sources: list[TokenProbs], rows: list[Any], n: int) -> list[Scored | None]:

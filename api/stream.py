@@ -43,10 +43,13 @@ class EventStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         generation, shape = self.generation, self.shape
         if self.ping is not None:
-            generation.silence = min(FIRST_SILENCE, self.ping)
+            generation.watch(min(FIRST_SILENCE, self.ping))
+        begun = False
         try:
             async for chunk in generation:
-                generation.silence = self.ping
+                if not begun:
+                    begun = True
+                    generation.watch(self.ping)
                 data = PING if chunk is SILENCE else shape.write(chunk)
                 if data:
                     yield data
