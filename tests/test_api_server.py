@@ -1,7 +1,6 @@
 """What holds for every route, and the routes that do not generate."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 

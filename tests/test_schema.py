@@ -418,4 +418,4 @@ def test_any_value_is_taken_or_refused_with_400(body: dict[str, Any]) -> None:
     try:
         SCHEMA.settings(read(body))
     except ApiError as error:
-        assert error.code == 400  # noqa: PT017
+        assert error.code == 400
