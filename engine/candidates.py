@@ -49,12 +49,13 @@ class Candidates:
 
     @property
     def selected(self) -> int:
-        """The token the last sampler chose."""
-        return int(self._buffer["id"][self._array.selected])
+        """The token the last sampler chose. XTC drops candidates by moving `data` up."""
+        return int(self._array.data[self._array.selected].id)
 
     def view(self) -> np.ndarray:
         """The candidates that are left, as records of (id, logit, p)."""
-        return self._buffer[: self._array.size]
+        first = (ctypes.addressof(self._array.data.contents) - self._buffer.ctypes.data) // CANDIDATE.itemsize
+        return self._buffer[first : first + self._array.size]
 
 
 def top(logits: np.ndarray, k: int) -> np.ndarray:

@@ -146,6 +146,15 @@ def test_values_that_libllama_aborts_on_are_refused(vocab: Vocab, candidates: Ca
         Sampler(vocab, Sampling(**bad), candidates)
 
 
+def test_xtc_drops_the_likeliest_candidates(vocab: Vocab, candidates: Candidates) -> None:
+    row = np.full(vocab.n_tokens, -20.0, np.float32)
+    row[[10, 20, 30]] = [10.0, 9.5, 9.0]
+    sampling = Sampling(samplers=["top_k", "xtc"], seed=1, xtc_probability=1.0, xtc_threshold=0.1)
+    with closing(Sampler(vocab, sampling, candidates)) as sampler:
+        assert sampler.sample(row, keep_candidates=True) == 30
+        assert sampler.last_candidates(1)[0][0] == 30
+
+
 def test_candidates_after_sampling_are_sorted_probabilities(vocab: Vocab, candidates: Candidates) -> None:
     with closing(Sampler(vocab, Sampling(seed=1), candidates)) as sampler:
         sampler.sample(rows(1, vocab.n_tokens, 1)[0], keep_candidates=True)
