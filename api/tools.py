@@ -7,14 +7,17 @@ from llguidance import LLMatcher
 from msgspec import Struct
 
 from api.chat_errors import ChatError
-from api.parse.checks import enforceable
+from api.parse.checks import enforceable, fault, located
 from api.parse.format import Format
 from api.parse.lark import Grammar
 from api.parse.layout import Ask, Start, Wake, Wanted
 from api.parse.rawtext import Unenforceable
+from api.parse.schema import part, properties
+from engine.vocab import Vocab
 from ipc.messages import Constraint, Trigger
 
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
+CONTROL, USER_DEFINED = 1 << 3, 1 << 4  # of `llama_token_attr`
 MODES = ("auto", "none", "required")
 
 
@@ -145,14 +148,23 @@ class Constrainer:
         try:
             self.source(wanted, rule)
         except Unenforceable as error:
+            if not error.path:
+                self.blame_parameter(place, wanted)
             raise refusal(place, error) from error
+
+    def blame_parameter(self, place: str, wanted: Wanted) -> None:
+        """Raise the fault of one parameter of the only function, if it has one by itself."""
+        for form in wanted.tools.values():
+            for name, inner in properties(form, form).items():
+                if reason := fault(part(inner, form)):
+                    raise refusal(place, located(inner, form, name, reason))
 
     def source(self, wanted: Wanted, rule: Callable[[Grammar, Wanted], str]) -> str:
         """The grammar's text, once llguidance has taken it. Raises `Unenforceable`."""
         g = Grammar(self.specials)
         source = g.source(rule(g, wanted))
-        if fault := LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source)):
-            raise Unenforceable("schema", fault.partition("\n")[0])
+        if reason := LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source)):
+            raise Unenforceable("schema", reason.partition("\n")[0])
         return source
 
     def trigger(self, wake: Wake) -> Trigger:
@@ -160,6 +172,25 @@ class Constrainer:
         if wake.kind == "word" and wake.text in self.specials:
             return Trigger("token", wake.text, self.specials[wake.text])
         return Trigger(wake.kind, wake.text)
+
+
+def control_tokens(vocab: Vocab) -> dict[str, int]:
+    """The tokens that a grammar must name by their ids, by their text. Takes a moment: once per vocabulary.
+
+    They are what the engine takes for control tokens: those marked so, and user-defined ones that look like a tag.
+    """
+    found: dict[str, int] = {}
+    for token, piece in enumerate(vocab.pieces(special=True)):
+        attributes = vocab.attributes(token) & (CONTROL | USER_DEFINED)
+        if attributes and (attributes & CONTROL or piece[:1] + piece[-1:] == b"<>"):
+            found.setdefault(piece.decode("utf-8", "replace"), token)
+    found.pop("", None)
+    return found
+
+
+def preserved_tokens(format: Format, specials: Mapping[str, int]) -> list[int]:
+    """The control tokens that must stay visible in the answer for the parser to see them."""
+    return sorted(token for text, token in specials.items() if any(text in mark for mark in format.marks))
 
 
 def refusal(place: str, error: Unenforceable) -> ChatError:

@@ -32,8 +32,8 @@ EOS = 256
 class ByteVocab:
     eos_token_id = EOS
     bos_token_id = None
-    tokens = [bytes([i]) for i in range(256)] + [b"<eos>"] + [text.encode() for text in CONTROLS]
-    special_token_ids = [EOS, *SPECIALS.values()]
+    tokens = (*(bytes([i]) for i in range(256)), b"<eos>", *(text.encode() for text in CONTROLS))
+    special_token_ids = (EOS, *SPECIALS.values())
 
     def __call__(self, text: str | bytes) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)

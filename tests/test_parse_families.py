@@ -6,26 +6,9 @@ import random
 import pytest
 
 from api.parse import families
-from api.parse.events import Message
-from api.parse.format import Format
-from api.parse.layout import Ask
-from api.parse.stream import Parser, parse
+from api.parse.stream import parse
+from tests.parse_cases import ASK, cut_randomly, plain, stream
 
-TOOLS = {
-    "get_weather": {
-        "type": "object",
-        "properties": {
-            "city": {"type": "string"},
-            "days": {"type": "integer"},
-            "opts": {"type": "object", "properties": {"unit": {"type": "string"}, "tags": {"type": "array"}}},
-            "list": {"type": "array", "items": {"type": "string"}},
-            "either": {"type": ["string", "number"]},
-        },
-        "required": ["city"],
-    },
-    "ping": {"type": "object", "properties": {}},
-}
-ASK = Ask(tools=TOOLS, calls=True)
 DEEPSEEK = families.deepseek("function_calls")
 QWEN, CODER = families.qwen_coder(True), families.qwen_coder(False)
 LFM2 = families.lfm2("<think>")
@@ -257,30 +240,8 @@ CASES = [
 IDS = [f"{case[0].name} {number}" for number, case in enumerate(CASES)]
 
 
-def plain(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
-    return message.reasoning, message.content, [(call.name, call.arguments) for call in message.calls]
-
-
-def cut_randomly(text: str, rng: random.Random) -> list[str]:
-    size = rng.choice((1, 3, 10, 40))
-    pieces = []
-    while text:
-        n = rng.randint(1, size)
-        pieces.append(text[:n])
-        text = text[n:]
-    return pieces
-
-
 def shared(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-
-
-def stream(format: Format, pieces: list[str], prompt: str, ask: Ask, cut: bool = False) -> Message:
-    parser = Parser(format, ask, prompt)
-    message = Message()
-    for piece in pieces:
-        message.add(parser.feed(piece))
-    return message.add(parser.finish(cut))
 
 
 @pytest.mark.parametrize(("format", "prompt", "text", "reasoning", "content", "calls"), CASES, ids=IDS)

@@ -16,6 +16,10 @@ from api.parse.scan import Scanner, Steps
 class Calls(Protocol):
     """A way to write tool calls."""
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts that must be visible in the answer, even if they are control tokens; some may be empty."""
+
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The texts that begin a call, or a section of calls."""
 
@@ -52,6 +56,11 @@ class JsonCalls:
     id_pattern: str = IDENTIFIER
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of section and call."""
+        return (*self.section, *self.call)
+
+    @property
     def marked(self) -> bool:
         """Whether calls stand between marks, so that other JSON is not taken for a call."""
         return bool(self.section.start or self.call.start)
@@ -68,6 +77,8 @@ class JsonCalls:
 
     def read(self, s: Scanner, out: Output, opener: str) -> Steps[None]:
         """Read the objects after `opener` and the marks between and after them."""
+        if not self.marked and not out.content.at_line_start:
+            raise Unreadable("JSON inside of a line")
         closers = (self.section.end,) if opener == self.section.start else (self.section.end, self.call.end)
         between = ("{", "[", "]", ",", ";", self.call.start, self.section.end, self.call.end)
         n_read, loose = 0, False

@@ -25,6 +25,11 @@ class Channels(Format):
     ends: tuple[str, ...] = ()  # of messages; the first is followed by another message
     parallel: bool = True
 
+    @property
+    def more_marks(self) -> tuple[str, ...]:
+        """The marks of messages and headers, each a token of its own."""
+        return ("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, *self.ends)
+
     def prompt_tail(self, prompt: str) -> str:
         """What follows the last opening of an assistant's message."""
         return prompt.rpartition(START)[2] if START in prompt else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
+LONG_ID, SHORT_ID = 32, 9  # characters; some templates take only short ones
 ID_ALPHABET = string.ascii_letters + string.digits
 
 
@@ -91,6 +92,6 @@ def _text(kind: type[Event], text: str) -> Event:
     return Reasoning(text) if kind is Reasoning else Content(text)
 
 
-def random_id(length: int = 32) -> str:
+def random_id(length: int = LONG_ID) -> str:
     """A call id for formats that carry none."""
     return "".join(secrets.choice(ID_ALPHABET) for _ in range(length))

@@ -128,7 +128,7 @@ GEMMA = Format(
     "Gemma 4",
     thinking=Thinking("<|channel>thought", "<channel|>"),
     calls=GemmaCalls(Pair("<|tool_call>", "<tool_call|>")),
-    noise=("<channel|>", "<|channel>"),
+    noise=("<channel|>", "<|channel>", "<|tool_response>"),
     thinks_again=True,
     fenced=True,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from api.parse.calls import Calls
+from api.parse.events import LONG_ID
 from api.parse.jsontext import Unreadable, json_value
 from api.parse.lark import Grammar, sequence
 from api.parse.layout import NO_MARKS, Ask, Pair, Start, Thinking, Wake, Wanted
@@ -23,11 +24,24 @@ class Format:
     calls: Calls | None = None
     stops: tuple[str, ...] = ()  # more texts that end an answer
     fenced: bool = False  # the model likes a ```json fence around a JSON answer
-    id_length: int = 32  # of ids made up for calls without one
+    id_length: int = LONG_ID  # of ids made up for calls without one
     noise: tuple[str, ...] = ()  # marks in the content that mean nothing
     thinks_again: bool = False  # thinking may also come after content
 
     FENCES: ClassVar = ("```json", "```")
+
+    @property
+    def marks(self) -> list[str]:
+        """The texts that must be visible in the answer: those that are control tokens have to be preserved."""
+        thinking = (self.thinking.start, *self.thinking.ends) if self.thinking else ()
+        calls = self.calls.marks if self.calls else ()
+        texts = (*thinking, *self.content, *calls, *self.noise, *self.more_marks)
+        return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
+
+    @property
+    def more_marks(self) -> tuple[str, ...]:
+        """Marks that only the family has."""
+        return ()
 
     def prompt_tail(self, prompt: str) -> str:
         """The part of the generation prompt that already belongs to the answer: from its first mark on."""
@@ -75,6 +89,7 @@ class Format:
     def read(self, s: Scanner, out: Output, ask: Ask) -> Steps[None]:
         """Read a whole answer into `out`."""
         opener = None
+        out.content.lead = ask.fenced
         out.content.trim = bool((ask.calls and self.calls) or self.content.end)
         if self.thinking:
             opener = yield from self.think(s, out, ask, self.thinking)
@@ -116,8 +131,9 @@ class Format:
         s.record()
         yield from s.space()
         fence = yield from s.literal(*self.FENCES)
+        text = s.recorded()
         if not fence:
-            out.content.write(s.recorded())
+            out.content.write(text)
             return
         try:
             yield from json_value(s, out.content.write)

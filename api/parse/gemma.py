@@ -27,6 +27,11 @@ class GemmaCalls:
     call: Pair
     parallel: bool = True
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks around calls."""
+        return (*self.call, QUOTE)
+
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The call's mark."""
         return (self.call.start,)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from api.parse.calls import JsonCalls
+from api.parse.events import LONG_ID, SHORT_ID
 from api.parse.families import THINK
 from api.parse.format import Format
 from api.parse.infer_calls import infer_calls
 from api.parse.layout import NO_MARKS, Pair, Thinking
+from api.parse.tags import TagCalls
 from api.parse.trial import (
     ANSWERED,
     FIRST,
@@ -36,7 +38,11 @@ def infer(source: str, render: Render) -> Format:
         reason = "it renders no conversation of one user message"
         raise FormatError(f"Unable to generate parser for this template. Automatic parser generation failed: {reason}")
     thinking = find_thinking(trial)
-    format = Format("automatic", thinking, find_content(trial, thinking), infer_calls(trial, thinking))
+    content = find_content(trial, thinking)
+    calls = infer_calls(trial, thinking)
+    format = Format("automatic", thinking, content, calls, noise=find_noise(trial, thinking, content))
+    if needs_short_ids(trial):
+        format = with_short_ids(format)
     return mended(format, source)
 
 
@@ -96,6 +102,29 @@ def find_content(trial: Trial, thinking: Thinking | None) -> Pair:
     end = after.removesuffix(from_mark(shared_end(after, calls)))
     start = last_mark(before)
     return Pair(start, first_mark(end)) if start and first_mark(end) else NO_MARKS
+
+
+def find_noise(trial: Trial, thinking: Thinking | None, content: Pair) -> tuple[str, ...]:
+    """What stands between thinking and content without a meaning, such as the header of another turn."""
+    text = trial.answer(reasoning_content=THOUGHT) if thinking else None
+    if not text or not thinking or THOUGHT not in text or ANSWERED not in text:
+        return ()
+    between = text.partition(THOUGHT)[2].partition(ANSWERED)[0].replace(thinking.end, "", 1).strip()
+    between = between.removesuffix(content.start).strip()
+    return (between,) if between and MARK.search(between) else ()
+
+
+def needs_short_ids(trial: Trial) -> bool:
+    """Whether the template refuses ids that are not of nine characters, as Mistral's do."""
+    return trial.calls(call(FIRST, "a" * LONG_ID)) is None and trial.calls(call(FIRST, "a" * SHORT_ID)) is not None
+
+
+def with_short_ids(format: Format) -> Format:
+    """`format` with ids of nine characters only."""
+    calls = format.calls
+    if isinstance(calls, JsonCalls | TagCalls):
+        calls = replace(calls, id_pattern=f"/[A-Za-z0-9]{{{SHORT_ID}}}/")
+    return replace(format, calls=calls, id_length=SHORT_ID)
 
 
 def mended(format: Format, source: str) -> Format:

@@ -27,6 +27,11 @@ class MinimaxCalls:
 
     parallel: bool = True
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The namespace mark and the tags that may be tokens."""
+        return (NS, "<tool_call>", "</tool_call>")
+
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The section's tag."""
         return (f"{OPEN}tool_call>",)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.parse.events import CallArguments, CallStart, Content, Event, Reasoning, compact, random_id
+from api.parse.events import LONG_ID, SHORT_ID, CallArguments, CallStart, Content, Event, Reasoning, compact, random_id
 from api.parse.jsontext import Unreadable
 from api.parse.scan import SPACE
 
@@ -20,6 +20,12 @@ class Trimmed:
         self.lead = False
         self.trim = False
         self.space = ""
+        self._any = False
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether the text so far, white space that is withheld included, ends at a line's start."""
+        return not self._any or "\n" in self.space
 
     def write(self, text: str) -> None:
         """Add text."""
@@ -32,6 +38,7 @@ class Trimmed:
             self.space = text[len(kept) :]
             text = kept
         if text:
+            self._any = True
             self.events.append(self.kind(text))
 
     def flush(self) -> None:
@@ -44,11 +51,15 @@ class Trimmed:
         """Forget the white space withheld."""
         self.space = ""
 
+    def restart(self) -> None:
+        """Begin anew: white space at the start is dropped."""
+        self.space, self.lead, self._any = "", True, False
+
 
 class Output:
     """Collects the events of one answer."""
 
-    def __init__(self, tools: Mapping[str, Any], id_length: int = 32) -> None:
+    def __init__(self, tools: Mapping[str, Any], id_length: int = LONG_ID) -> None:
         self.events: list[Event] = []
         self.content = Trimmed(Content, self.events)
         self.reasoning = Trimmed(Reasoning, self.events)
@@ -79,11 +90,10 @@ class Output:
 
     def start(self, name: str, id: str) -> int:
         """Emit the start of a call; returns its index."""
-        if not id or id in self._ids:
+        if not id or id in self._ids or (self.id_length == SHORT_ID != len(id)):
             id = random_id(self.id_length)
         self._ids.add(id)
-        self.content.drop()
-        self.content.lead = True
+        self.content.restart()
         self.events.append(CallStart(self.n_calls, id, name))
         self.n_calls += 1
         return self.n_calls - 1

@@ -17,6 +17,11 @@ class JsonArgs:
 
     marks: Pair = NO_MARKS
 
+    @property
+    def every_mark(self) -> tuple[str, ...]:
+        """The marks around them."""
+        return self.marks
+
 
 @dataclass(frozen=True, slots=True)
 class TaggedArgs:
@@ -30,6 +35,11 @@ class TaggedArgs:
     newline: bool = False  # a value stands between line breaks that are not part of it
     unions_as_json: bool = False  # a value that may be a string or something else is read as JSON first
     cdata: bool = False
+
+    @property
+    def every_mark(self) -> tuple[str, ...]:
+        """The marks around all of them, keys and values."""
+        return (*self.marks, *self.key, self.attributes, *self.value)
 
 
 def json_arguments(s: Scanner, sink: CallSink) -> Steps[None]:

@@ -24,6 +24,11 @@ class PythonCalls:
     section: Pair
     parallel: bool = True
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks around calls."""
+        return self.section
+
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The section's mark."""
         return (self.section.start,)

@@ -42,6 +42,12 @@ class TagCalls:
     separator: str = ""  # between calls in one section that have no marks of their own
     id_pattern: str = IDENTIFIER
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Every mark of the syntax."""
+        id = self.id.marks if self.id else NO_MARKS
+        return (*self.section, *self.call, *self.name, self.attributes, self.close, *id, *self.args.every_mark)
+
     def openers(self, ask: Ask) -> tuple[str, ...]:
         """The opening marks of section and call; the name's where those may be missing."""
         marks = [self.section.start, self.call.start]
