@@ -86,16 +86,22 @@ class Controls:
             self._fail(client, action.id, 501, "not_supported_error", "slot files are not supported yet")
 
     def _end_reasoning(self, client: bytes, message: EndReasoning) -> None:
-        sequence = self.sequences.get((client, message.task))
-        if sequence is None:
-            text = "no active completion for this id"
-        elif sequence.sampler.reasoning is None or not sequence.sampler.reasoning.controllable:
-            text = "reasoning control not enabled for this completion"
-        else:
-            sequence.sampler.reasoning.end()
+        found = self._named(client, message)
+        able = [one for one in (sequence.sampler.reasoning for sequence in found) if one is not None]
+        able = [one for one in able if one.controllable]
+        for reasoning in able:
+            reasoning.end()
+        if able:
             self.server.send(client, Done(message.id))
             return
+        text = "reasoning control not enabled for this completion" if found else "no active completion for this id"
         self._fail(client, message.id, 404, "not_found_error", text)
+
+    def _named(self, client: bytes, message: EndReasoning) -> list[Sequence]:
+        if message.label:
+            return [sequence for sequence in self.sequences.all() if sequence.task.label == message.label]
+        found = self.sequences.get((client, message.task))
+        return [found] if found is not None else []
 
     def _state(self, slot: Slot, debug: bool) -> SlotState:
         sequence = slot.sequence or slot.previous

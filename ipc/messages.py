@@ -130,6 +130,7 @@ class Task(Message, tag="task"):
     reasoning: ReasoningBudget | None = None
     lora: list[LoraScale] | None = None
     message_starts: list[int] = []  # prompt positions where a user message begins (checkpoints)
+    label: str = ""  # the caller's own name for it, by which other clients may call it
 
 
 class Embed(Message, tag="embed"):
@@ -210,10 +211,11 @@ class DropLora(Message, tag="drop_lora"):
 
 
 class EndReasoning(Message, tag="end_reasoning"):
-    """Make this client's task `task` end its thinking; answered by `Done` or `Failure`."""
+    """End the thinking of this client's task `task`, or of every task labelled so; gets `Done` or `Failure`."""
 
     id: int
     task: int
+    label: str = ""
 
 
 # ---------------------------------------------------------------- from the engine
