@@ -29,6 +29,7 @@ class Adapters:
         self._context = context
         self._loaded: dict[int, Adapter] = {}
         self._scales: dict[int, float] = {}
+        self._paths: dict[int, str] = {}  # of dropped ones too
         self._ids = count()
         self._in_use: Key = ()
 
@@ -36,6 +37,7 @@ class Adapters:
         """Take a loaded adapter; returns its id."""
         number = next(self._ids)
         self._loaded[number], self._scales[number] = adapter, scale
+        self._paths[number] = adapter.path
         return number
 
     def drop(self, number: int) -> None:
@@ -45,6 +47,15 @@ class Adapters:
             self.use(())
         del self._scales[number]
         self._loaded.pop(number).close()
+
+    @property
+    def ids(self) -> list[int]:
+        """The adapters that are loaded."""
+        return list(self._loaded)
+
+    def path(self, number: int) -> str:
+        """The file of an adapter that is, or was, loaded."""
+        return self._paths[number]
 
     def set_scales(self, scales: list[LoraScale]) -> None:
         """Set the server-wide scales; adapters that are not listed get 0."""

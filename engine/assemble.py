@@ -8,6 +8,7 @@ from engine import control_vector, llama
 from engine.adapters import Adapters
 from engine.admission import Admission, Limits
 from engine.batch import Batch
+from engine.caching import identify, open_archive, open_checkpoints
 from engine.candidates import Candidates
 from engine.compiler import Compiler
 from engine.context import Context
@@ -23,6 +24,7 @@ from engine.metrics import Metrics
 from engine.model import Model
 from engine.outbox import Outbox
 from engine.placement import Placement
+from engine.reuse import Reuse
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
@@ -55,13 +57,17 @@ def assemble(
         slots,
         unified=settings.unified,
         n_cells=context.n_ctx,
-        n_swa=0 if settings.swa_full else model.n_swa,
+        n_swa=model.n_swa,
         partial=not (model.is_recurrent or model.is_hybrid),
     )
     adapters = load_adapters(model, context, settings)
     if settings.control_vector:
         directions = control_vector.load(settings.control_vector, model.n_embd, model.n_layer)
         context.set_control_vector(directions, settings.control_vector_layers)
+    identity = identify(config.model.path, settings, config.model.override_kv, adapters)
+    archive = open_archive(settings, slots, memory, identity)
+    checkpoints = open_checkpoints(settings, memory, context.n_ubatch)
+    reuse = Reuse(slots, memory, archive, checkpoints)
     metrics, outbox, candidates = Metrics(), Outbox(server), Candidates(vocab.n_tokens)
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
@@ -78,6 +84,7 @@ def assemble(
         batch=Batch(context.n_batch),
         slots=slots,
         memory=memory,
+        archive=archive,
         speculation=speculation,
         adapters=adapters,
         sequences=sequences,
@@ -94,7 +101,9 @@ def assemble(
         slots=slots,
         admission=Admission(vocab, candidates, Compiler(vocab), adapters, limits, now_ms),
         sequences=sequences,
-        placement=Placement(slots, memory, sequences, emitter, now_ms, settings.slot_similarity),
+        placement=Placement(slots, memory, reuse, sequences, emitter, now_ms, settings.slot_similarity),
+        archive=archive,
+        checkpoints=checkpoints,
         scheduler=scheduler,
         speculation=speculation,
         decoder=decoder,

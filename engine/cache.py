@@ -1,5 +1,6 @@
 """Which slot a prompt gets, and where the longest part of it has been evaluated already. Pure policy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,20 +50,20 @@ def shared(slot: Slot, prompt: np.ndarray, regime: Regime) -> int:
     return common_validity(slot.adapters, regime, common_prefix(slot.reusable, prompt))
 
 
-def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray) -> Source:
+def longest_prefix(slots: list[Slot], target: Slot, prompt: np.ndarray, usable: Callable[[Slot, int], int]) -> Source:
     """Where most of `prompt` has been evaluated under the same adapters; `target` itself wins a tie.
 
-    One token of the prompt is always left to evaluate, for its logits.
+    One token of the prompt is always left to evaluate, for its logits. `usable` says where a slot can be continued.
     """
     best, regime = Source(target, 0), target.sequence.adapters if target.sequence else target.adapters
     for slot in [target, *(other for other in slots if other is not target)]:
         n = min(shared(slot, prompt, regime), len(prompt) - 1)
-        if n > best.n:
+        if n > best.n and (n := usable(slot, n)) > best.n:
             best = Source(slot, n)
     return best
 
 
-def provider(slots: list[Slot], sequence: Sequence, have: int) -> Slot | None:
+def provider(slots: list[Slot], sequence: Sequence, have: int) -> Source | None:
     """A slot that is reading a longer common prefix than the `have` tokens available now: worth waiting for.
 
     Who has begun to wait stays to the end of what is shared.
@@ -75,5 +76,5 @@ def provider(slots: list[Slot], sequence: Sequence, have: int) -> Slot | None:
         n = min(common_prefix(slot.tokens.view, sequence.prompt), len(sequence.prompt) - 1)
         n = common_validity(other.adapters, sequence.adapters, n)
         if n - have >= gain:
-            best, gain = slot, n - have
+            best, gain = Source(slot, n), n - have
     return best

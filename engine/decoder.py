@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 from engine.adapters import Adapters
+from engine.archive import Archive
 from engine.batch import Batch, Output
 from engine.context import Context
 from engine.emitter import Emitter
@@ -32,6 +33,7 @@ class Decoder:
         batch: Batch,
         slots: list[Slot],
         memory: Memory,
+        archive: Archive,
         speculation: Speculation,
         adapters: Adapters,
         sequences: Sequences,
@@ -45,6 +47,7 @@ class Decoder:
         self._batch = batch
         self._slots = slots
         self._memory = memory
+        self._archive = archive
         self._speculation = speculation
         self._adapters = adapters
         self._sequences = sequences
@@ -76,8 +79,9 @@ class Decoder:
             if sequence is None or sequence.phase is not Phase.GENERATING or len(slot.tokens) < slot.n_ctx:
                 continue
             keep, discard = sequence.shift_extent(slot.n_past, slot.n_ctx, self._emitter.adds_bos)
-            self._memory.shift(slot, keep, discard)
             sequence.truncated = True
+            if not self._memory.shift(slot, keep, discard):
+                self._sequences.finish(sequence, "limit")
 
     def _decode(self, chunks: list[Chunk]) -> list[Chunk]:
         """The chunks that were evaluated; where the memory is full, idle slots and then the youngest give way."""
@@ -92,7 +96,7 @@ class Decoder:
             if code != _NO_ROOM:
                 self._compute_error(chunks, code)
                 return []
-            if not self._evict_idle():
+            if not self._archive.evict_idle():
                 victim = self._give_way()
                 chunks = [chunk for chunk in chunks if chunk.slot is not victim]
         return []
@@ -114,13 +118,6 @@ class Decoder:
         prompt = sum(c.n for c in chunks if c.slot.sequence is not None and c.slot.sequence.phase is Phase.PREFILL)
         self._cost.observe(total - prompt, prompt, ms)
 
-    def _evict_idle(self) -> bool:
-        """Clear the idle slot that was unused for longest; False when none holds anything."""
-        idle = [slot for slot in self._slots if slot.idle and slot.n_past]
-        if idle:
-            self._memory.clear(min(idle, key=lambda slot: slot.last_used))
-        return bool(idle)
-
     def _give_way(self) -> Slot:
         """Running sequences fill the memory: the youngest is parked. The last one left ends with the text it has."""
         running = [slot.sequence for slot in self._slots if slot.sequence is not None]
@@ -133,7 +130,7 @@ class Decoder:
         else:
             log.info("KV memory is full: task %d is parked with %d tokens", victim.task.id, slot.n_past)
             self._sequences.park(victim)
-        self._memory.clear(slot)
+        self._archive.clear(slot)
         return slot
 
     def _compute_error(self, chunks: list[Chunk], code: int) -> None:

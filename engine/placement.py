@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from engine.cache import choose_slot, longest_prefix, provider
+from engine.cache import choose_slot
 from engine.emitter import Emitter
 from engine.memory import Memory
+from engine.reuse import Reuse
 from engine.sequence import Phase, Sequence
 from engine.sequences import Sequences
 from engine.slot import Slot, common_prefix
@@ -20,6 +21,7 @@ class Placement:
         self,
         slots: list[Slot],
         memory: Memory,
+        reuse: Reuse,
         sequences: Sequences,
         emitter: Emitter,
         clock: Callable[[], float],
@@ -27,6 +29,7 @@ class Placement:
     ) -> None:
         self._slots = slots
         self._memory = memory
+        self._reuse = reuse
         self._sequences = sequences
         self._emitter = emitter
         self._clock = clock
@@ -53,7 +56,7 @@ class Placement:
                 return
 
     def join_waiting(self) -> None:
-        """Let each new sequence begin, unless a neighbour is about to have read more of what they share."""
+        """Let each new sequence begin, unless it is to wait for a neighbour or a file that saves it work."""
         for slot in self._slots:
             sequence = slot.sequence
             if sequence is not None and sequence.phase is Phase.WAITING:
@@ -79,16 +82,9 @@ class Placement:
             sequence.sampler.prime(sequence.prompt)
 
     def _join(self, sequence: Sequence, slot: Slot) -> None:
-        tokens, n = sequence.tokens, 0
-        if sequence.task.cache_prompt and not sequence.task.prompt_probs:
-            source = longest_prefix(self._slots, slot, tokens)
-            if provider(self._slots, sequence, source.n) is not None:
-                sequence.has_waited = True
-                return
-            n = source.n if source.slot is slot else self._memory.copy(source.slot, slot, source.n)
-        n = self._memory.cut(slot, n)
-        slot.tokens.set(tokens)
-        slot.adapters = sequence.adapters
+        n = self._reuse.bring(sequence, slot)
+        if n is None:
+            return
         sequence.phase = Phase.PREFILL
         if not sequence.output:
             sequence.n_cached = n

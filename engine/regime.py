@@ -3,9 +3,10 @@
 Key = tuple[tuple[int, float], ...]  # (adapter id, scale) by id, without zeros
 Regime = tuple[Key, int]  # the adapters, and the position from which they act
 PLAIN: Regime = ((), 0)
+Named = tuple[tuple[tuple[object, float], ...], int]  # a regime whose adapters may have other names than ids
 
 
-def common_validity(a: Regime, b: Regime, n: int) -> int:
+def common_validity(a: Named, b: Named, n: int) -> int:
     """How many of `n` leading positions are computed alike under `a` and `b`."""
     if a == b:
         return n

@@ -117,4 +117,7 @@ def share(reading: list[Slot], room: int) -> list[Chunk]:
 
 def _step_limit(slot: Slot) -> int:
     """A task that wants its prompt's logits is read in pieces that its reader can keep up with."""
-    return 32 if slot.sequence is not None and slot.sequence.task.prompt_probs else 1 << 30
+    sequence = slot.sequence
+    if sequence is None:
+        return 1 << 30
+    return min(32 if sequence.task.prompt_probs else 1 << 30, sequence.before_pause(slot.n_past))

@@ -50,6 +50,7 @@ class Sequence:
     slot: "Slot | None" = None
     output: list[int] = field(default_factory=list)
     has_waited: bool = False  # for a neighbour to read a shared prefix
+    pauses: list[int] = field(default_factory=list)  # positions at which a step must end
     n_cached: int = 0
     n_evaluated: int = 0  # prompt tokens really computed, parked work included
     drafters: "Drafters | None" = None
@@ -90,6 +91,10 @@ class Sequence:
     def evaluates(self) -> bool:
         """Whether its tokens go into decode steps now."""
         return self.phase in (Phase.PREFILL, Phase.GENERATING)
+
+    def before_pause(self, n_past: int) -> int:
+        """Tokens up to the next pause."""
+        return min((p - n_past for p in self.pauses if p > n_past), default=1 << 30)
 
     @property
     def precedence(self) -> tuple[int, float]:

@@ -9,6 +9,7 @@ from engine.regime import PLAIN, Key, Regime, acting
 
 if TYPE_CHECKING:
     from engine.sequence import Sequence
+    from engine.snapshot import Checkpoint
 
 
 class GrowArray:
@@ -83,6 +84,7 @@ class Slot:
     previous: "Sequence | None" = None  # for `/slots`
     last_used: float = 0.0
     adapters: Regime = PLAIN  # what its KV was computed under
+    checkpoints: "list[Checkpoint]" = field(default_factory=list)  # by position; all within the exact part
 
     @property
     def n_past(self) -> int:
@@ -128,7 +130,12 @@ class Slot:
         """Keep the first `n` evaluated positions, forget the rest."""
         self.tokens.truncate(n)
         self.cells.truncate(n)
+        self.limit_exact(n)
+
+    def limit_exact(self, n: int) -> None:
+        """What follows the first `n` positions is not as if evaluated in exactly this context."""
         self.n_exact = min(self.n_exact, n)
+        self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.n <= n]
 
     def leave(self, moment: float) -> None:
         """The sequence is done here; what is evaluated stays as cache."""

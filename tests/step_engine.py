@@ -8,18 +8,23 @@ import numpy as np
 
 from engine.adapters import Adapters
 from engine.admission import Admission, Limits
+from engine.archive import Archive
 from engine.batch import Batch
 from engine.candidates import Candidates
+from engine.checkpoints import Checkpoints
 from engine.controls import Controls
 from engine.decoder import Decoder
+from engine.diskcache import DiskCache
 from engine.draft import Drafters
 from engine.emitter import Emitter
+from engine.hostcache import HostCache
 from engine.loop import Engine
 from engine.lora_controls import LoraControls
 from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.outbox import Outbox
 from engine.placement import Placement
+from engine.reuse import Reuse
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
@@ -91,19 +96,31 @@ class StepEngine:
         similarity: float = 0.1,
         max_queue: int | None = None,
         make_drafters: Callable[[], Drafters] | None = None,
+        n_swa: int = 0,
+        recurrent: bool = False,
+        n_host_bytes: int = 0,
+        disk: DiskCache | None = None,
+        move_idle: bool = False,
+        n_checkpoints: int = 32,
     ) -> None:
         self.now = 0.0
         n_slot = n_ctx if unified else n_ctx // n_slots
-        self.context = FakeContext(n_ctx, n_slots, unified)
+        self.context = FakeContext(n_ctx, n_slots, unified, n_swa, recurrent)
         self.server, slab, vocab = FakeServer(), FakeSlab(), FakeVocab()
         self.slots = [Slot(i, n_slot) for i in range(n_slots)]
-        self.memory = Memory(self.context, self.slots, unified=unified, n_cells=n_ctx)
+        self.memory = Memory(
+            self.context, self.slots, unified=unified, n_cells=n_ctx, n_swa=n_swa, partial=not recurrent
+        )
         self.metrics, outbox = Metrics(), Outbox(self.server)
         emitter = Emitter(vocab, slab, outbox)  # type: ignore[arg-type]
         sequences = Sequences(emitter, self.metrics)
         scheduler = Scheduler(n_ubatch)
         speculation = Speculation(make_drafters, self.metrics, n_ubatch)
         clock = self._clock
+        host = HostCache(n_host_bytes) if n_host_bytes else None
+        self.archive = archive = Archive(self.slots, self.memory, host, disk, clock, move_idle=move_idle)
+        checkpoints = Checkpoints(self.memory, limit=n_checkpoints, min_step=64, n_ubatch=n_ubatch, n_bytes=1 << 20)
+        reuse = Reuse(self.slots, self.memory, archive, checkpoints)
         self.adapters = adapters = Adapters(self.context)
         lora = LoraControls(adapters, sequences, self.server, FakeAdapter)  # type: ignore[arg-type]
         decoder = Decoder(
@@ -111,6 +128,7 @@ class StepEngine:
             batch=Batch(max(n_ctx, n_ubatch)),
             slots=self.slots,
             memory=self.memory,
+            archive=archive,
             speculation=speculation,
             adapters=adapters,
             sequences=sequences,
@@ -127,7 +145,9 @@ class StepEngine:
             slots=self.slots,
             admission=Admission(vocab, Candidates(N_VOCAB), None, adapters, Limits(n_slots, n_slot, max_queue), clock),  # type: ignore[arg-type]
             sequences=sequences,
-            placement=Placement(self.slots, self.memory, sequences, emitter, clock, similarity),
+            placement=Placement(self.slots, self.memory, reuse, sequences, emitter, clock, similarity),
+            archive=archive,
+            checkpoints=checkpoints,
             scheduler=scheduler,
             speculation=speculation,
             decoder=decoder,

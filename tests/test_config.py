@@ -187,7 +187,7 @@ def test_automatic_slots_are_four_that_share() -> None:
         (["--top-p", "nan"], "expected float, got 'nan'"),
         (["-ctk", "f17"], "expected one of f32, f16"),
         (["--rpc", "x"], "--rpc is not supported yet"),
-        (["--cache-ram", "100"], "--cache-ram is not supported yet"),
+        (["--spm-infill"], "--spm-infill is not supported yet"),
         (["--agent"], "--agent is not supported yet"),
         (["--draft-max", "8"], "--draft-max has been removed: use --spec-draft-n-max"),
         (["--gpt-oss-20b-default"], "--gpt-oss-20b-default is not supported: give the model"),
@@ -254,7 +254,7 @@ def test_unsupported_variable_is_refused() -> None:
         ("[http]\nhost = '0.0.0.0'\n", "http.host: expected a list of str, got '0.0.0.0'"),
         ("[http]\nport = -2\n", "http.port: expected a value from 0 to 65535, got -2"),
         ("[engine]\nflash_attn = 'maybe'\n", "engine.flash_attn: expected one of on, off, auto, got 'maybe'"),
-        ("[engine]\ncache_ram = 100\n", "engine.cache_ram is not supported yet"),
+        ("[engine]\nspm_infill = true\n", "engine.spm_infill is not supported yet"),
         ("[engine\n", ""),
     ],
 )
