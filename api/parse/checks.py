@@ -76,7 +76,7 @@ def culprit(form: Any, root: Any, reason: str) -> str:
     if found := KEYWORDS.search(reason):
         return found[1].replace('"', "")
     if isinstance(form, dict):
-        for key in form:
+        for key in sorted(form, key="type".__eq__):  # the type is blamed last
             if not fault(part({name: item for name, item in form.items() if name != key}, root)):
                 return str(key)
     return "schema"
