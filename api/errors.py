@@ -26,6 +26,7 @@ TYPES = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
+JSON = "application/json; charset=utf-8"
 RETRY_AFTER = "2"  # seconds; sent with 429 and 503
 
 
@@ -85,7 +86,7 @@ def translate(error: Exception) -> ApiError:
 def answer(resp: Response, error: ApiError) -> None:
     """Turn `resp` into the JSON answer for `error`."""
     resp.status = error.code
-    resp.content_type = falcon.MEDIA_JSON
+    resp.content_type = JSON
     resp.stream = None
     resp.data = encode(error.body())
     if error.code in (429, 503):

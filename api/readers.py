@@ -2,12 +2,16 @@
 
 import logging
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 from api.fields import kind_of, strings
 from ipc.messages import LoraScale
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST = {"samplers": 64, "stop": 256, "breakers": 128, "tokens": 1024, "adapters": 64, "triggers": 256}
+LONGEST = 4096  # characters of a stop string
 
 LETTERS = {
     "e": "penalties",
@@ -34,6 +38,7 @@ NAMES = {
 
 def samplers(value: Any, vocab: Any) -> list[str]:
     """Canonical sampler names from a list of names or a string of letters; unknown ones are skipped."""
+    bounded(value, "samplers")
     if isinstance(value, str):
         asked: list[str] = list(value)
         found = [LETTERS.get(letter) for letter in asked]
@@ -48,13 +53,15 @@ def samplers(value: Any, vocab: Any) -> list[str]:
 
 def stop(value: Any, vocab: Any) -> list[str]:
     """Stop strings; empty ones are dropped."""
-    words = [value] if isinstance(value, str) else strings(value)
+    words = bounded([value] if isinstance(value, str) else strings(value), "stop")
+    if any(len(word) > LONGEST for word in words):
+        raise ValueError(f"a stop string may have at most {LONGEST} characters")
     return [word for word in words if word]
 
 
 def breakers(value: Any, vocab: Any) -> list[str]:
     """DRY's sequence breakers."""
-    words = strings(value)
+    words = bounded(strings(value), "breakers")
     if not words:
         raise ValueError("Error: dry_sequence_breakers must be a non-empty array of strings")
     return words
@@ -77,6 +84,8 @@ def logit_bias(value: Any, vocab: Any) -> list[tuple[int, float]]:
         number = bias_of(bias)
         if number is not None:
             biases += [(token, number) for token in tokens_of(key, vocab)]
+    if len(biases) > 2 * vocab.n_tokens:
+        raise ValueError(f"biases for {len(biases)} tokens, but the vocabulary has {vocab.n_tokens}")
     return biases
 
 
@@ -120,7 +129,7 @@ def lora(value: Any, vocab: Any) -> list[LoraScale]:
     text = "Error: 'lora' must be an array of objects with 'id' and 'scale' fields"
     if not isinstance(value, list):
         raise ValueError(text)
-    return [adapter(item, text) for item in value]
+    return [adapter(item, text) for item in bounded(value, "adapters")]
 
 
 def adapter(item: Any, text: str) -> LoraScale:
@@ -137,7 +146,8 @@ def adapter(item: Any, text: str) -> LoraScale:
 
 def single_tokens(value: Any, vocab: Any) -> list[int]:
     """The ids of those strings that are one token each."""
-    ids = [vocab.encode(text, add_special=False, parse_special=True) for text in strings(value)]
+    texts = bounded(strings(value), "tokens")
+    ids = [vocab.encode(text, add_special=False, parse_special=True) for text in texts]
     return [int(tokens[0]) for tokens in ids if len(tokens) == 1]
 
 
@@ -163,6 +173,13 @@ def objects(value: Any, vocab: Any) -> list[dict[str, Any]]:
     """An array of objects."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("type must be an array of objects")
+    return bounded(value, "triggers")
+
+
+def bounded(value: T, kind: str) -> T:
+    """`value`, unless it is a list so long that it would hold up the engine."""
+    if isinstance(value, (list, str)) and len(value) > MOST[kind]:
+        raise ValueError(f"at most {MOST[kind]} entries are possible, but there are {len(value)}")
     return value
 
 

@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-import falcon
 from falcon.asgi import App, Request, Response
 
 from api import errors
@@ -54,7 +53,7 @@ def create_app(config: Config, client: Any = None, vocab: Any = None) -> App[Req
     middleware: Any = [service, Cors(config.http), Readiness(service), Auth(config.http.keys(), public)]
     app: App[Request, Response] = App(middleware=middleware)
     app.req_options.strip_url_path_trailing_slash = True
-    app.resp_options.default_media_type = falcon.MEDIA_JSON
+    app.resp_options.default_media_type = errors.JSON
     errors.install(app)
     for path, resource in routes(service).items():
         if hasattr(resource, "on_get"):

@@ -53,6 +53,8 @@ class Service:
         self.loading = asyncio.create_task(self.load())
         # no connection is taken before, or a fresh worker would refuse what the others serve
         await asyncio.wait({self.loading}, timeout=VOCAB_SECONDS)
+        if self.loading.done():
+            self.loading.result()  # a fault of ours must end the start, not make a worker that refuses everything
 
     async def process_shutdown(self, scope: dict[str, Any], event: dict[str, Any]) -> None:
         """Disconnect."""

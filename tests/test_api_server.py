@@ -33,7 +33,7 @@ def test_a_body_that_is_no_object_is_refused(tmp_path: Path, path: str, body: st
     async def test(api: Api) -> None:
         result = await api.http.simulate_post(path, body=body.encode("latin-1"))
         assert result.status_code == 400
-        assert result.headers["content-type"] == "application/json"
+        assert result.headers["content-type"] == "application/json; charset=utf-8"
         assert result.json["error"]["type"] == "invalid_request_error"
         assert (await api.json("/completion", {"prompt": "a", "n_predict": 1}))["content"] == "w0 "
 

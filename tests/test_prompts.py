@@ -4,9 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.errors import ApiError
-from api.prompts import ELEMENTS, INLINE_CHARACTERS, size_of, tokenize_prompts
+from api.prompts import ELEMENTS, INLINE_CHARACTERS, read_prompts, size_of, tokenize_prompts
 from tests.tiny_vocab import TinyVocab
 
 VOCAB = TinyVocab(add_bos=True)
@@ -71,3 +73,19 @@ def test_a_long_prompt_is_tokenised_whole() -> None:
 
 def test_the_size_of_a_prompt() -> None:
     assert [size_of(one) for one in ("abc", [1, 2], ["ab", [1]], {"prompt_string": "ab"}, None)] == [3, 2, 3, 2, 0]
+
+
+ITEMS = st.none() | st.booleans() | st.integers(-5, 300) | st.floats() | st.text(max_size=5)
+PROMPTS = st.recursive(
+    ITEMS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["prompt_string", "x"]), inner)
+)
+
+
+@given(PROMPTS)
+def test_any_prompt_is_tokens_or_a_400(prompt: Any) -> None:
+    try:
+        found = read_prompts(VOCAB, prompt)
+    except ApiError as error:
+        assert error.code == 400
+    else:
+        assert all(0 <= token < VOCAB.n_tokens for one in found for token in one)

@@ -231,6 +231,25 @@ def test_lora_must_be_a_list_of_id_and_scale(value: Any) -> None:
     assert "'lora' must be an array of objects with 'id' and 'scale' fields" in refused({"lora": value})
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"stop": ["a"] * 257},
+        {"stop": "a" * 4097},
+        {"samplers": ["top_k"] * 65},
+        {"samplers": "k" * 65},
+        {"dry_sequence_breakers": ["a"] * 129},
+        {"preserved_tokens": ["a"] * 1025},
+        {"lora": [{"id": 1, "scale": 1}] * 65},
+        {"grammar_triggers": [{"type": 1, "value": "a"}] * 257},
+        {"logit_bias": [["a" * 600, 1]]},
+    ],
+    ids=lambda body: next(iter(body)),
+)
+def test_a_list_that_would_hold_up_the_engine_is_refused(body: dict[str, Any]) -> None:
+    assert refused(body).startswith(f"Field '{next(iter(body))}': ")
+
+
 def test_progress_needs_a_stream() -> None:
     assert read({"return_progress": True, "stream": True}).task.progress
     assert not read({"return_progress": True}).task.progress
