@@ -9,7 +9,8 @@ from api.parse import families
 from api.parse.formats import CONTENT_ONLY, HERMES
 from api.parse.layout import Start
 from api.parse.stream import parse
-from api.tools import Constrainer, preserved_tokens, read_tool_choice
+from api.tools import Constrainer, control_tokens, preserved_tokens, read_tool_choice
+from engine.compiler import Compiler, make_tokenizer
 from tests.grammar_texts import SPECIALS, taken
 
 STRING = {"type": "string"}
@@ -194,3 +195,22 @@ def test_an_answer_schema_that_cannot_be_enforced_is_named():
 def test_the_marks_of_a_format_are_preserved():
     preserved = preserved_tokens(families.KIMI_K3, SPECIALS)
     assert preserved == sorted(SPECIALS[text] for text in ("<|open|>", "<|close|>", "<|sep|>"))
+
+
+def test_control_tokens_are_those_that_the_engine_takes_for_such(vocab):
+    tokenizer = make_tokenizer(vocab)
+    specials = control_tokens(vocab)
+    assert specials["<|im_end|>"] in vocab.eog
+    marked = {token for token in range(vocab.n_tokens) if tokenizer.is_special_token(token)}
+    assert marked - set(specials.values()) <= vocab.eog
+    assert set(specials.values()) - marked == set()
+
+
+def test_the_engine_follows_a_constraint_through_a_call(vocab):
+    compiler = Compiler(vocab)
+    grammar = compiler.compile(constrain("required", specials=control_tokens(vocab)))
+    for token in vocab.encode(CALL_A, add_special=False):
+        assert grammar.allows(int(token))
+        grammar.accept(int(token))
+    assert grammar.allows(vocab.eos)
+    compiler.close()

@@ -39,9 +39,7 @@ class Channels(Format):
         return self.thinking.start if self.thinking else ""
 
     def thought_rule(self, g: Grammar, start: Start, without: Sequence[str] = ()) -> str:
-        """Any number of thoughts, each with the beginning of the message after it."""
-        if not (start.opened or start.may):
-            return ""
+        """Any number of thoughts, each with the beginning of the message after it; these models cannot but think."""
         rest = f"{g.until(self.ends[0])} {g.literal(START)}"
         thoughts = f"({g.literal(self.aside_header())} {rest})*"
         return f"{rest} {thoughts}" if start.opened else thoughts

@@ -63,9 +63,14 @@ def find_json(text: str, needle: str) -> tuple[int, int, Any] | None:
             value, end = DECODER.raw_decode(text, start)
         except ValueError:
             continue
-        if needle in set(strings(value)):
+        if needle in set(strings(value)) and all(isinstance(item, dict) for item in listed(value)):
             return start, end, value
     return None
+
+
+def listed(value: Any) -> list[Any]:
+    """The items of a list; any other value as the only one."""
+    return value if isinstance(value, list) else [value]
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -83,7 +88,7 @@ def strings(value: Any) -> Iterator[str]:
 def json_calls(one: str, two: str, start: int, end: int, value: Any) -> Calls:
     """Calls that are JSON objects."""
     array = isinstance(value, list)
-    fields = {kind: path for path, kind in members(value[0] if array else value, "")}
+    fields = {kind: path for path, kind in members(listed(value)[0], "")}
     before, after = one[:start].strip(), one[end:].strip()
     section, inner, separator = NO_MARKS, balanced(before, after), ""
     if two:
