@@ -1,4 +1,4 @@
-"""The `llamarada` command: `llamarada serve …`, `config`, `model`, `version` and `help`."""
+"""The `llamarada` command: `llamarada serve …`, `config`, `model`, `convert`, `version` and `help`."""
 
 import os
 import platform
@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from engine.download import DownloadError, fetch_model, located
 from engine.paths import PACKAGES, lib_dir
+from engine.process import hold_signals
 from ipc.config import Config, ConfigError, Resolved, pin_port, publish, resolve
 from ipc.options.pages import help_text
 from ipc.options.toml import effective
@@ -45,6 +46,7 @@ def serve(arguments: list[str]) -> int:
 
 def become(command: list[str]) -> NoReturn:
     """Turn this process into another program."""
+    hold_signals()
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)
@@ -80,6 +82,13 @@ def model(arguments: list[str]) -> int:
     return 0
 
 
+def convert(arguments: list[str]) -> int:
+    """Turn a folder of safetensors into a GGUF file."""
+    from engine.convert import main as run  # the other commands need not wait for what it imports
+
+    return run(arguments)
+
+
 def show_version(_: list[str]) -> int:
     """Print the versions of llamarada, Python and gunicorn, and where libllama is."""
     print(f"llamarada {version('llamarada')}")
@@ -101,6 +110,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "serve": serve,
     "config": show_config,
     "model": model,
+    "convert": convert,
     "version": show_version,
     "help": show_help,
 }
