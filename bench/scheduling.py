@@ -27,7 +27,7 @@ from engine.download import fetch_model
 Row = tuple[str, float]
 TEXT = (
     "The harbour lay quiet before sunrise. Two boats had come in during the night, loaded with herring, and their "
-    "crews were asleep below deck. On the pier an old man mended his net, knot after knot, without looking at his hands. "
+    "crews were asleep below deck. On the pier an old man mended his net, knot after knot, not looking at his hands. "
     "Gulls walked up and down beside him as if they had been told to keep watch. When the first light touched the "
     "lighthouse he stood up, folded the net, and went home to wake his grandson for school. "
 )
