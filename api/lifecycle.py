@@ -55,7 +55,7 @@ class Master(Arbiter):  # type: ignore[misc]
 
     def _publish(self, folder: Path) -> None:
         """Write the configuration for our children, unless the process that became us did, and drop stale ones."""
-        if "LLAMARADA_CONFIG" not in os.environ:
+        if not os.environ.get("LLAMARADA_CONFIG"):
             os.environ["LLAMARADA_CONFIG"] = str(config.publish(self.settings))
         for path in folder.glob("config-*.json"):
             if str(path) != os.environ["LLAMARADA_CONFIG"]:
@@ -220,7 +220,8 @@ def on_starting(server: Any) -> None:
 
 
 def when_ready(server: Master) -> None:
-    """gunicorn hook: the addresses are open, no worker runs yet."""
+    """gunicorn hook: signals are handled and the addresses are open, no worker runs yet."""
+    process.release_signals()
     server.spawn_supervisor()
     server.announce()
 

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any
 
+from api.chat_model import ChatModel
 from api.errors import ApiError
 from api.probs import Probs
 from api.schema import Schema
@@ -36,6 +37,7 @@ class Service:
         self.client = client
         self.vocab = vocab
         self.schema: Schema | None = None
+        self.chat_model: ChatModel | None = None
         self.started = time.time()
         self.loading: asyncio.Task[None] | None = None
 
@@ -73,6 +75,7 @@ class Service:
                 log.warning("The vocabulary cannot be read yet: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
         self.probs = Probs(self.vocab.pieces(self.config.engine.special))
+        self.chat_model = await asyncio.to_thread(ChatModel, self.vocab, self.config.chat)
         self.schema = Schema(self.config, self.vocab)
 
     async def connected(self) -> None:
@@ -110,6 +113,13 @@ class Service:
             raise ApiError(503, "Loading model")
         self.schema.n_slots = self.info.n_slots
         return self.schema
+
+    @property
+    def chat(self) -> ChatModel:
+        """Templates and formats of the chat APIs; raises 503 while there are none."""
+        if self.chat_model is None:
+            raise ApiError(503, "Loading model")
+        return self.chat_model
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 PR_SET_PDEATHSIG = 1
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
@@ -59,6 +60,16 @@ def _prepare_child(parent: int, death_signal: int) -> Callable[[], None]:
         die_with_parent(parent, death_signal)
 
     return prepare
+
+
+def hold_signals() -> None:
+    """Let a stop wait until `release_signals`, across `exec` too: nobody is there yet who would handle it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
+def release_signals() -> None:
+    """Handlers are in place; deliver what has waited. Call it before children are made, which inherit the mask."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def python(module: str, *args: str) -> list[str]:

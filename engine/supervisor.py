@@ -25,7 +25,6 @@ log = logging.getLogger("llamarada.supervisor")
 
 BUSY_TICK = 0.05  # s between two looks at the slab while something is about to change
 CALM_TICK = 0.5
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ENGINE_MODULE = "LLAMARADA_ENGINE_MODULE"  # for tests: run another module in the engine's place
 
 
@@ -120,7 +119,7 @@ class Supervisor:
         now = time.monotonic()
         if self.orphaned:
             return self.policy.orphaned(now)
-        if number in STOP_SIGNALS:
+        if number in process.STOP_SIGNALS:
             return self.policy.stop(now)
         return self.policy.stop_now(now) if number == signal.SIGQUIT else []
 
@@ -164,7 +163,7 @@ def signals_as_bytes() -> Iterator[int]:
     """Signals arrive as bytes on the returned descriptor; none interrupts the code."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer)
-    for number in (*STOP_SIGNALS, signal.SIGQUIT):
+    for number in (*process.STOP_SIGNALS, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)

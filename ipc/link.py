@@ -11,7 +11,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ipc.messages import ToEngine, encode
 
 QUEUE = 1000
-RECONNECT_MS = (50, 1000)  # first and longest wait
+RECONNECT_MS = (50, 250)  # first and longest wait
 HEARTBEAT_MS = (2000, 10000)  # over tcp: interval and limit
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,57 @@ from tests.server import Server, running, wait_for
 FAKE = "tests.live_engine"
 SLOTS = "3"
 ENGINES = ["fake", "real"]
-START = Callable[..., Server]
 SHORT = {"prompt": "Once upon a time", "n_predict": 60, "stream": True, "ignore_eos": True}
 LONG = SHORT | {"n_predict": 900}
 
 
+class Start:
+    """Starts servers of three slots, and sees them gone at the end."""
+
+    def __init__(self, stack: ExitStack, lib: Path, model_path: Path) -> None:
+        self.stack, self.lib, self.model_path = stack, lib, model_path
+
+    def __call__(
+        self, engine: str = "fake", *args: str, ready: bool = True, env: dict[str, str] | None = None, **how: Any
+    ) -> Server:
+        """A server on the fake engine or the real one, after it said 200 if `ready`."""
+        module = FAKE if engine == "fake" else None
+        own = {"FAKE_SLOTS": SLOTS, "LLAMARADA_LIB": str(self.lib), **(env or {})}
+        flags = ["-m", str(self.model_path), "-np", SLOTS, "-c", "3072", "--http-workers", "2", *args]
+        server = self.stack.enter_context(Server(flags, own, engine=module, **how))
+        return server.wait_ready() if ready else server
+
+
 @pytest.fixture
-def start(lib: Path, model_path: Path) -> Iterator[START]:
-    """Starts servers of three slots, and sees them gone after the test."""
+def start(lib: Path, model_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
+        yield Start(stack, lib, model_path)
 
-        def run(
-            engine: str = "fake", *args: str, ready: bool = True, env: dict[str, str] | None = None, **how: Any
-        ) -> Server:
-            module = FAKE if engine == "fake" else None
-            own = {"FAKE_SLOTS": SLOTS, "LLAMARADA_LIB": str(lib), **(env or {})}
-            flags = ["-m", str(model_path), "-np", SLOTS, "-c", "3072", "--http-workers", "2", *args]
-            server = stack.enter_context(Server(flags, own, engine=module, **how))
-            return server.wait_ready() if ready else server
 
-        yield run
+@pytest.fixture(scope="module")
+def living(lib: Path, model_path: Path) -> Iterator[dict[str, Server]]:
+    """Servers by engine, for the tests that they survive."""
+    with ExitStack() as stack:
+        yield KeyedStart(Start(stack, lib, model_path))
+
+
+class KeyedStart(dict[str, Server]):
+    """Starts a server when one is asked for the first time."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+
+    def __missing__(self, engine: str) -> Server:
+        self[engine] = self.start(engine, "--metrics", "--hang-seconds", "5")
+        return self[engine]
+
+
+@pytest.fixture
+def server(living: dict[str, Server], request: pytest.FixtureRequest) -> Server:
+    """A server that other tests use too: nothing runs on it, all of its processes are there."""
+    server = living[getattr(request, "param", "fake")]
+    wait_for(lambda: idle_slots(server.wait_ready()) == int(SLOTS) and len(server.workers()) == 2, 20, server.log)
+    return server
 
 
 class Request:
@@ -106,9 +137,8 @@ def answers(server: Server) -> bool:
     return server.post("/completion", {"prompt": "Hello", "n_predict": 4}).status_code == 200
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_killed_engine_fails_its_requests_at_once_and_comes_back(start: START, engine: str) -> None:
-    server = start(engine, "--metrics")
+@pytest.mark.parametrize("server", ENGINES, indirect=True)
+def test_killed_engine_fails_its_requests_at_once_and_comes_back(server: Server) -> None:
     requests = busy(server, 3, queued=2)
     send(server.engine(), signal.SIGKILL)
     assert wait_for(lambda: all(request.ended for request in requests), 10) < 2
@@ -118,23 +148,21 @@ def test_killed_engine_fails_its_requests_at_once_and_comes_back(start: START, e
     assert answers(server)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_frozen_engine_is_noticed_and_replaced(start: START, engine: str) -> None:
-    server = start(engine, env={"LLAMARADA_HANG_SECONDS": "2"})
+@pytest.mark.parametrize("server", ENGINES, indirect=True)
+def test_frozen_engine_is_noticed_and_replaced(server: Server) -> None:
     requests = busy(server, 3)
     frozen = server.engine()
     send(frozen, signal.SIGSTOP)
-    assert wait_for(lambda: server.health() == 503, 10) < 4
-    wait_for(lambda: all(request.ended for request in requests), 4)
+    assert wait_for(lambda: server.health() == 503, 20) < 7
+    wait_for(lambda: all(request.ended for request in requests), 2)
     assert all(request.error for request in requests)
     wait_for(lambda: server.health() == 200, 20, server.log)
     assert not running(frozen)
     assert answers(server)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_killed_worker_frees_its_slots_and_other_workers_go_on(start: START, engine: str) -> None:
-    server = start(engine)
+@pytest.mark.parametrize("server", ENGINES, indirect=True)
+def test_killed_worker_frees_its_slots_and_other_workers_go_on(server: Server) -> None:
     requests = busy(server, 3)
     victim = next(pid for pid in server.workers() if connections(pid, server.port))
     send(victim, signal.SIGKILL)
@@ -169,7 +197,7 @@ def connections(pid: int, port: int) -> int:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_parent_leaves_nothing_behind(start: START, engine: str) -> None:
+def test_killed_parent_leaves_nothing_behind(start: Start, engine: str) -> None:
     server = start(engine)
     requests = busy(server, 2)
     pids = server.pids()
@@ -182,8 +210,7 @@ def test_killed_parent_leaves_nothing_behind(start: START, engine: str) -> None:
     assert answers(again)
 
 
-def test_killed_supervisor_takes_the_engine_along_and_is_replaced(start: START) -> None:
-    server = start()
+def test_killed_supervisor_takes_the_engine_along_and_is_replaced(server: Server) -> None:
     supervisor, engine = server.supervisor(), server.engine()
     send(supervisor, signal.SIGKILL)
     wait_for(lambda: not running(engine), 2)
@@ -191,8 +218,7 @@ def test_killed_supervisor_takes_the_engine_along_and_is_replaced(start: START) 
     assert answers(server)
 
 
-def test_engine_that_dies_again_and_again_is_started_again_and_again(start: START) -> None:
-    server = start()
+def test_engine_that_dies_again_and_again_is_started_again_and_again(server: Server) -> None:
     for _ in range(3):
         engine = server.engine()
         send(engine, signal.SIGKILL)
@@ -201,7 +227,7 @@ def test_engine_that_dies_again_and_again_is_started_again_and_again(start: STAR
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_stop_lets_running_streams_end(start: START, engine: str) -> None:
+def test_stop_lets_running_streams_end(start: Start, engine: str) -> None:
     server = start(engine)
     with server.stream("/completion", SHORT) as events:
         next(events)
@@ -215,7 +241,7 @@ def test_stop_lets_running_streams_end(start: START, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_stop_ends_streams_with_an_error_when_the_time_is_over(start: START, engine: str) -> None:
+def test_stop_ends_streams_with_an_error_when_the_time_is_over(start: Start, engine: str) -> None:
     server = start(engine, "--shutdown-timeout", "1", env={"FAKE_STEP": "0.1"})
     requests = busy(server, 2)
     server.signal(signal.SIGTERM)
@@ -226,7 +252,7 @@ def test_stop_ends_streams_with_an_error_when_the_time_is_over(start: START, eng
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_second_signal_stops_at_once(start: START, engine: str) -> None:
+def test_second_signal_stops_at_once(start: Start, engine: str) -> None:
     server = start(engine, env={"FAKE_STEP": "0.1"})
     busy(server, 2)
     pids = server.pids()
@@ -240,7 +266,7 @@ def test_second_signal_stops_at_once(start: START, engine: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_idle_stop_is_prompt_and_clean(start: START, number: int) -> None:
+def test_idle_stop_is_prompt_and_clean(start: Start, number: int) -> None:
     server = start()
     pids = server.pids()
     server.signal(number)
@@ -249,7 +275,7 @@ def test_idle_stop_is_prompt_and_clean(start: START, number: int) -> None:
     assert server.files() == []
 
 
-def test_stop_during_the_load(start: START) -> None:
+def test_stop_during_the_load(start: Start) -> None:
     server = start(ready=False, env={"FAKE_LOAD": "60"})
     wait_for(lambda: server.health() == 503 and server.engine(), 20, server.log)
     server.signal(signal.SIGTERM)
@@ -257,7 +283,16 @@ def test_stop_during_the_load(start: START) -> None:
     assert server.files() == []
 
 
-def test_port_is_open_and_says_503_while_the_model_loads(start: START) -> None:
+def test_stop_in_the_first_moments_waits_for_somebody_to_handle_it(start: Start) -> None:
+    server = start(ready=False)
+    wait_for(server.files, 20, server.log)
+    time.sleep(0.05)  # between the command that published the configuration and gunicorn there is nothing to see
+    server.signal(signal.SIGTERM)
+    assert server.wait(10) == 0
+    assert server.files() == []
+
+
+def test_port_is_open_and_says_503_while_the_model_loads(start: Start) -> None:
     server = start(ready=False, env={"FAKE_LOAD": "60"})
     wait_for(lambda: server.health() == 503, 20, server.log)
     answer = server.get("/health")
@@ -265,7 +300,7 @@ def test_port_is_open_and_says_503_while_the_model_loads(start: START) -> None:
     assert server.post("/completion", {"prompt": "Hello"}).status_code == 503
 
 
-def test_load_failure_ends_the_server_and_says_why(start: START) -> None:
+def test_load_failure_ends_the_server_and_says_why(start: Start) -> None:
     server = start(ready=False, env={"FAKE_FAIL": "no such tensor"})
     assert server.wait(30) == 1
     assert "no such tensor" in server.log()
@@ -273,7 +308,7 @@ def test_load_failure_ends_the_server_and_says_why(start: START) -> None:
     assert not any(running(pid) for pid in server.pids())
 
 
-def test_bad_model_file_ends_the_server_and_says_why(start: START, tmp_path: Path) -> None:
+def test_bad_model_file_ends_the_server_and_says_why(start: Start, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
     server = start("real", "-m", str(broken), ready=False)
@@ -282,16 +317,14 @@ def test_bad_model_file_ends_the_server_and_says_why(start: START, tmp_path: Pat
     assert server.files() == []
 
 
-def test_second_server_in_the_same_run_folder_is_refused_with_the_holder_named(start: START) -> None:
-    server = start()
+def test_second_server_in_the_same_run_folder_is_refused_with_the_holder_named(start: Start, server: Server) -> None:
     second = start(ready=False, port=server.port, folder=str(server.folder))
     assert second.wait(10) == 1
     assert str(server.process.pid) in second.log()
     assert answers(server)
 
 
-def test_taken_port_is_refused_before_anything_is_loaded(start: START) -> None:
-    server = start()
+def test_taken_port_is_refused_before_anything_is_loaded(start: Start, server: Server) -> None:
     second = start(ready=False, port=server.port)
     assert second.wait(10) == 1
     assert f"hostname: 127.0.0.1, port: {server.port}" in second.log()
@@ -299,7 +332,7 @@ def test_taken_port_is_refused_before_anything_is_loaded(start: START) -> None:
     assert answers(server)
 
 
-def test_gunicorn_alone_starts_everything(start: START, model_path: Path, lib: Path) -> None:
+def test_gunicorn_alone_starts_everything(start: Start, model_path: Path, lib: Path) -> None:
     env = {"LLAMA_ARG_MODEL": str(model_path), "LLAMARADA_LIB": str(lib), "LLAMA_ARG_HOST": "127.0.0.1"}
     with Server(env=env, engine=FAKE, gunicorn=True) as server:
         server.wait_ready()
@@ -308,7 +341,7 @@ def test_gunicorn_alone_starts_everything(start: START, model_path: Path, lib: P
         assert server.files() == []
 
 
-def test_unix_socket_is_served_and_a_stale_one_replaced(start: START, tmp_path: Path) -> None:
+def test_unix_socket_is_served_and_a_stale_one_replaced(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     flags = ["--host", f"127.0.0.1,{path}"]
     server = start("fake", *flags)
@@ -322,7 +355,7 @@ def test_unix_socket_is_served_and_a_stale_one_replaced(start: START, tmp_path: 
     assert not path.exists()
 
 
-def test_unix_socket_of_a_live_server_is_not_taken(start: START, tmp_path: Path) -> None:
+def test_unix_socket_of_a_live_server_is_not_taken(start: Start, tmp_path: Path) -> None:
     flags = ["--host", f"127.0.0.1,{tmp_path / 'http.sock'}"]
     start("fake", *flags)
     second = start("fake", *flags, ready=False)
@@ -330,8 +363,7 @@ def test_unix_socket_of_a_live_server_is_not_taken(start: START, tmp_path: Path)
     assert f"unix://{tmp_path / 'http.sock'}" in second.log()
 
 
-def test_hangup_without_a_terminal_renews_the_workers_and_keeps_the_engine(start: START) -> None:
-    server = start()
+def test_hangup_without_a_terminal_renews_the_workers_and_keeps_the_engine(server: Server) -> None:
     engine, workers = server.engine(), server.workers()
     server.signal(signal.SIGHUP)
     wait_for(lambda: len(server.workers()) == 2 and not set(server.workers()) & set(workers), 20, server.log)
@@ -344,7 +376,7 @@ NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
 @pytest.mark.skipif(subprocess.run([*NAMESPACE, "true"], check=False).returncode != 0, reason="needs a pid namespace")
-def test_process_1_of_a_container_stops_cleanly(start: START) -> None:
+def test_process_1_of_a_container_stops_cleanly(start: Start) -> None:
     server = start(prefix=NAMESPACE)
     with server.stream("/completion", SHORT) as events:
         next(events)
