@@ -33,16 +33,19 @@ class ChatRun:
     """The answers to one request; `answers` holds as much of each as has been read."""
 
     def __init__(
-        self, service: Service, params: Params, tasks: list[Task], parsers: list[Parser], echo: list[Event], id: str
+        self, service: Service, params: Params, tasks: list[Task], parsers: list[Parser], echo: list[Event]
     ) -> None:
+        """One task and one parser per answer; `echo`: what each answer repeats of the prompt."""
         self.service = service
         self.params = params
         self.tasks = tasks
-        self.id = id
+        self.id = params.task.label  # by which the control endpoint finds the tasks
         self.created = int(time.time())
         self.model = service.name
         self.generation = Generation(service.client, tasks)
         self.answers = [Answer(index, parser, echo) for index, parser in enumerate(parsers)]
+        self.prompt = ""  # as text
+        self.tops: int | None = None  # alternatives shown per token; None: no log-probabilities
         self.warnings: list[str] = []  # what was relaxed of the request
 
     @property

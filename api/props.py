@@ -54,12 +54,11 @@ class Props:
 
     def template(self) -> dict[str, Any]:
         """The chat template and what it can do."""
-        vocab = self.service.vocab
-        shown: dict[str, Any] = {"chat_template": vocab.chat_template() or "", "chat_template_caps": {}}
-        for_tools = vocab.chat_template("tool_use") if self.service.config.chat.jinja else None
-        if for_tools:
-            shown["chat_template_tool_use"] = for_tools
-        return shown
+        templates = self.service.chat.setup.templates
+        shown: dict[str, Any] = {"chat_template": templates.default.source}
+        if templates.tool_use is not None:
+            shown["chat_template_tool_use"] = templates.tool_use.source
+        return {**shown, "chat_template_caps": templates.default.capabilities.to_map()}
 
     def token(self, token: int | None) -> str:
         """A special token's text, "" when the vocabulary has none."""

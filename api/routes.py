@@ -7,6 +7,7 @@ from falcon.asgi import App, Request, Response
 
 from api import errors
 from api.auth import Auth
+from api.chat import ApplyTemplate, ChatCompletions, ChatControl, InputTokens
 from api.completions import Completions, TextCompletions
 from api.cors import Cors
 from api.health import Health, Readiness
@@ -26,6 +27,7 @@ def routes(service: Service) -> dict[str, Any]:
     """Path to resource."""
     health, models = Health(service), Models(service)
     native, text = Completions(service), TextCompletions(service)
+    chat, control, counting = ChatCompletions(service), ChatControl(service), InputTokens(service)
     debug = os.environ.get("LLAMA_SERVER_SLOTS_DEBUG", "0") not in ("", "0")
     return {
         "/health": health,
@@ -39,6 +41,13 @@ def routes(service: Service) -> dict[str, Any]:
         "/completion": native,
         "/completions": native,
         "/v1/completions": text,
+        "/v1/chat/completions": chat,
+        "/chat/completions": chat,
+        "/api/chat": chat,
+        "/v1/chat/completions/control": control,
+        "/v1/chat/completions/input_tokens": counting,
+        "/chat/completions/input_tokens": counting,
+        "/apply-template": ApplyTemplate(service),
         "/infill": Infill(service),
         "/tokenize": Tokenize(service),
         "/detokenize": Detokenize(service),
