@@ -72,7 +72,7 @@ def assemble(
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
     lora = LoraControls(adapters, sequences, server, model.load_adapter)
-    scheduler = Scheduler(context.n_ubatch, settings.target_gap_ms)
+    scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms)
     make_drafters = drafters(config.speculative) if memory.can_cut else None
     speculation = Speculation(make_drafters, metrics, context.n_ubatch)
     limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding)

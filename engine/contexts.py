@@ -37,7 +37,7 @@ def open_context(model: Model, settings: EngineSection) -> Context:
     return Context(
         model,
         n_ctx=context_size(model, settings),
-        n_batch=settings.batch_size,
+        n_batch=max(settings.batch_size, settings.n_slots),  # every slot's token goes into every step
         n_ubatch=min(settings.ubatch_size, settings.batch_size),
         n_seq_max=settings.n_slots,
         n_threads=threads,

@@ -15,7 +15,7 @@ _MARGIN = 8  # a sequence starts in shared KV when prompt and this part of the c
 
 
 class Placement:
-    """First come, first served; slots by similarity, then by age (spec/engine.md §5)."""
+    """By priority, then first come, first served; slots by similarity, then by age (spec/engine.md §5)."""
 
     def __init__(
         self,
@@ -44,9 +44,11 @@ class Placement:
                 self._sequences.fail(sequence, Error(408, "timeout_error", text))
 
     def start_queued(self) -> None:
-        """Give free slots to queued sequences, oldest first; one that waits for a certain slot is passed over."""
-        for sequence in list(self._sequences.queue):
-            slot = choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity, sequence.adapters)
+        """Give free slots to queued sequences; one that waits for a certain slot is passed over."""
+        if not self._sequences.queue:
+            return
+        for sequence in sorted(self._sequences.queue, key=lambda queued: queued.urgency):
+            slot = self._choose(sequence) or (self._choose(sequence) if self._preempt(sequence) else None)
             if slot is not None:
                 if not self._has_room(sequence):
                     return
@@ -61,6 +63,18 @@ class Placement:
             sequence = slot.sequence
             if sequence is not None and sequence.phase is Phase.WAITING:
                 self._join(sequence, slot)
+
+    def _choose(self, sequence: Sequence) -> Slot | None:
+        return choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity, sequence.adapters)
+
+    def _preempt(self, sequence: Sequence) -> bool:
+        """Park a running sequence of lower priority, the lowest and youngest, where `sequence` could run."""
+        slots = self._slots if sequence.task.slot is None else [self._slots[sequence.task.slot]]
+        running = [slot.sequence for slot in slots if slot.sequence is not None]
+        lower = [other for other in running if other.task.priority < sequence.task.priority]
+        if lower:
+            self._sequences.park(max(lower, key=lambda other: other.precedence))
+        return bool(lower)
 
     def _has_room(self, sequence: Sequence) -> bool:
         """Whether shared KV has space for all tokens and some output; an engine at rest always tries."""

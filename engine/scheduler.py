@@ -67,14 +67,22 @@ class Scheduler:
     def plan(self, slots: list[Slot]) -> list[Chunk]:
         """The chunks of the next step, generating slots first; empty when there is nothing to evaluate."""
         busy = self._turn([slot for slot in slots if slot.sequence is not None])
-        chunks = [
-            Chunk(slot, len(slot.todo), True, slot.sequence.n_draft)
-            for slot in busy
-            if slot.sequence is not None and slot.sequence.phase is Phase.GENERATING
-        ]
+        chunks = self._generating(busy)
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         room = self._prompt_share(sum(chunk.n for chunk in chunks))
         return chunks + share(reading, room)
+
+    def _generating(self, busy: list[Slot]) -> list[Chunk]:
+        """What generating slots need. Forced tokens may be more than fit: they go on in the next step."""
+        slots = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.GENERATING]
+        chunks, room = [], self._largest
+        for left, slot in zip(range(len(slots), 0, -1), slots, strict=True):
+            todo = len(slot.todo)
+            n = min(todo, max(1, room // left))
+            n_draft = slot.sequence.n_draft if slot.sequence is not None else 0
+            chunks.append(Chunk(slot, n, n == todo, n_draft))
+            room -= n
+        return chunks
 
     def _turn(self, busy: list[Slot]) -> list[Slot]:
         """The slots that may run together: a step has one set of adapters, and the sets take turns."""

@@ -101,6 +101,11 @@ class Sequence:
         """Orders running sequences; the largest gives way first."""
         return -self.task.priority, self.clock.started or self.clock.arrived
 
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Orders queued sequences; the smallest comes first."""
+        return -self.task.priority, self.clock.arrived
+
     def late(self, now: float) -> bool:
         """Whether the time allowed for queue and prompt has passed without a first token."""
         clock, task = self.clock, self.task

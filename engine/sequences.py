@@ -46,7 +46,7 @@ class Sequences:
     def park(self, sequence: Sequence) -> None:
         """Take a running sequence out of its slot; it goes on from its tokens when there is room again."""
         self._leave_slot(sequence)
-        sequence.phase = Phase.QUEUED
+        sequence.phase, sequence.n_draft = Phase.QUEUED, 0
         self.queue.appendleft(sequence)
 
     def finish(self, sequence: Sequence, reason: str | None = None, error: Error | None = None) -> None:

@@ -33,6 +33,8 @@ class Speculation:
         for left, slot in zip(range(len(generating), 0, -1), generating, strict=True):
             sequence = slot.sequence
             assert sequence is not None
+            if sequence.n_draft or len(slot.todo) > 1:
+                continue  # a draft whose turn has not come, or forced tokens
             if sequence.drafters is None:
                 sequence.drafters = self._make()
             draft = sequence.drafters.propose(slot.tokens.view, min(_limit(sequence, slot), room // left))

@@ -123,6 +123,40 @@ def test_tasks_beyond_the_slots_are_served_in_order() -> None:
     assert order.index(tasks[0]) < order.index(tasks[-1])
 
 
+def test_a_higher_priority_is_served_first() -> None:
+    engine = StepEngine(n_slots=1, n_ctx=256)
+    engine.submit([1, 2], 5)
+    engine.step(2)
+    low = engine.submit([3, 4], 3)
+    high = engine.submit([5, 6], 3, priority=5)
+    engine.run()
+    finals = [r.id for step in engine.server.sent[b"c"] for r in step.results if type(r).__name__ == "Final"]
+    assert finals.index(high) < finals.index(low)
+
+
+@MODES
+def test_a_running_task_gives_its_slot_to_a_higher_priority_and_goes_on_later(unified: bool) -> None:
+    engine = StepEngine(n_slots=2, n_ctx=512, unified=unified)
+    low = [engine.submit([10 + i, 2, 3], 40) for i in range(2)]
+    engine.step(10)
+    high = engine.submit([5, 6, 7], 5, priority=1)
+    engine.step(8)
+    assert engine.final(high).reason == "limit"
+    engine.run()
+    for i, task in enumerate(low):
+        assert engine.tokens(task) == continuation([10 + i, 2, 3], 40)
+
+
+def test_equal_priorities_never_take_each_others_slot() -> None:
+    engine = StepEngine(n_slots=1, n_ctx=256)
+    first = engine.submit([1, 2], 20, priority=3)
+    engine.step(3)
+    second = engine.submit([3, 4], 2, priority=3)
+    engine.run()
+    finals = [r.id for step in engine.server.sent[b"c"] for r in step.results if type(r).__name__ == "Final"]
+    assert finals == [first, second]
+
+
 def test_a_full_queue_refuses_with_429() -> None:
     engine = StepEngine(n_slots=1, n_ctx=128, max_queue=2)
     tasks = [engine.submit([1, 2], 20) for _ in range(2)]
