@@ -324,6 +324,14 @@ def test_required_parameters_come_in_any_order():
     assert taken(source, '<function name="f"><param name="a">x</param><param name="c">x</param></function>') is not None
 
 
+def test_marks_that_a_model_forgets_may_be_missing():
+    text = "<|tool_call_begin|>functions.ping:0<|tool_call_argument_begin|>{}"
+    g = Grammar()
+    wanted = Wanted(TOOLS)
+    assert taken(g.source(families.KIMI_K2.woken_rule(g, wanted)), text + "<|tool_call_end|>" + text) is None
+    assert any(text.startswith(wake.text) for wake in families.KIMI_K2.wakes(wanted))
+
+
 def test_white_space_is_bounded():
     source = required(HERMES, "", Wanted(TOOLS))
     assert taken(source, '<tool_call>{"name": "ping", "arguments": {\n\n  }}</tool_call>') is None

@@ -55,6 +55,7 @@ KIMI_K2 = Format(
         call=Pair("<|tool_call_begin|>", "<|tool_call_end|>"),
         name=Pair("", "<|tool_call_argument_begin|>"),
         id_in_name=True,
+        bare_call=True,
     ),
 )
 KIMI_K3 = Format(

@@ -26,6 +26,8 @@ from api.parse.trial import (
     shared_end,
 )
 
+COHERE = ("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
+
 
 class FormatError(Exception):
     """The template cannot be used for what was asked of it."""
@@ -135,6 +137,8 @@ def mended(format: Format, source: str) -> Format:
         format = replace(format, thinking=THINK, content=Pair("<response>", "</response>"))
     if format.calls is None and "respond only with <|tool_call|> followed by a JSON list of tools" in source:
         format = replace(format, calls=JsonCalls(section=Pair("<|tool_call|>"), array=True))
+    if all(mark in source for mark in COHERE) and not format.content.start:
+        format = replace(format, noise=COHERE)
     if "<SPECIAL_12>" in source and "<TOOLCALL>" in source:
         format = replace(format, thinking=THINK)
     if "laguna_glm_thinking" in source:

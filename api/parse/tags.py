@@ -38,6 +38,7 @@ class TagCalls:
     id: CallId | None = None
     id_in_name: bool = False  # names look like `functions.NAME:INDEX`, which is the id too
     bare_name: bool = False  # the call's mark may be missing before the name's
+    bare_call: bool = False  # the section's marks, and the call's closing one, may be missing
     parallel: bool = True
     separator: str = ""  # between calls in one section that have no marks of their own
     id_pattern: str = IDENTIFIER
@@ -86,7 +87,8 @@ class TagCalls:
         if wanted.many and self.parallel:
             more = sequence(g.mark(self.separator), g.mark(self.call.start), g.either(calls, "call"))
             call = f"{call} (WS? {more})*"
-        return sequence(g.mark(self.section.start), call, g.mark(self.section.end))
+        marks = [f"({mark})?" if self.bare_call else mark for mark in map(g.mark, self.section)]
+        return sequence(marks[0], call, marks[1])
 
     def _call_rule(self, g: Grammar, name: str, form: Mapping[str, Any]) -> str:
         """One function's call after the call's opening mark."""
@@ -102,13 +104,14 @@ class TagCalls:
         position = self.id.position if self.id else ""
         parts = [id if position == "before" else "", tag, id if position == "between" else ""]
         parts += [arguments_rule(self.args, g, name, form), id if position == "after" else ""]
-        return g.rule(sequence(*parts, g.mark(self.close), g.mark(self.call.end)), name)
+        end = g.mark(self.call.end)
+        return g.rule(sequence(*parts, g.mark(self.close), f"({end})?" if self.bare_call else end), name)
 
     def wakes(self, wanted: Wanted) -> list[Wake]:
         """The first opening mark, and the names' where it may be missing."""
         openers = self.openers(Ask(wanted.tools))
         first = self.section.start or self.call.start or self.name.start
-        return [Wake("word", opener) for opener in openers if opener == first or self.bare_name]
+        return [Wake("word", opener) for opener in openers if opener == first or self.bare_name or self.bare_call]
 
     def _call(self, s: Scanner, out: Output, mark: str) -> Steps[None]:
         """Read one call after `mark`: the section's, the call's or the name's."""
