@@ -1,6 +1,8 @@
 """Completions of the demo model through the whole server: reported cases with their right answers."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -266,3 +268,27 @@ def test_the_server_limit_holds_for_every_request(model_path: Path) -> None:
             answer = ok(server, "/v1/completions", {"prompt": "a", "ignore_eos": True, **more})
             assert answer["usage"]["completion_tokens"] <= 20
             assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def fill_in_the_middle(model: Path, target: Path) -> Path:
+    """A copy of the demo model that says which tokens mark prefix, suffix and middle."""
+    marks = {"fim_pre": "4", "fim_suf": "5", "fim_mid": "6", "fim_rep": "7", "fim_sep": "8"}
+    options = [part for name, token in marks.items() for part in ("--special-token-by-id", name, token)]
+    command = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force", *options, str(model), str(target)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return target
+
+
+def test_infill(model_path: Path, tmp_path: Path) -> None:
+    path = fill_in_the_middle(model_path, tmp_path / "fim.gguf")
+    with Server(["-m", str(path), "-c", "512", "-np", "1", "-b", "64", "-ub", "64"]) as server:
+        server.wait_ready()
+        body = {"input_prefix": "def add(a, b):\n", "input_suffix": "\n", "prompt": "    return", "n_predict": 2}
+        answer = ok(server, "/infill", {**body, "input_extra": [{"text": "x = 1", "filename": "x.py"}]})
+        pieces = [server.post("/detokenize", {"tokens": [token]}).json()["content"] for token in range(4, 9)]
+        pre, suf, mid, rep, sep = pieces
+        extra = f"{rep}myproject\n{sep}x.py\nx = 1{sep}filename\n"
+        assert answer["prompt"] == f"{extra}{pre}def add(a, b):\n    return{suf}\n{mid}"
+        assert answer["tokens_predicted"] == 2
+        long = ok(server, "/infill", {**body, "input_prefix": "a " * 900})
+        assert long["tokens_evaluated"] < 80  # three quarters of a batch of the prefix, and the marks
