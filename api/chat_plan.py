@@ -24,7 +24,6 @@ from api.thinking_budget import reasoning_budget
 from api.tools import Constrainer, ToolChoice, preserved_tokens, read_tool_choice
 from ipc.messages import Constraint
 
-CONSTRAINTS = ("grammar", "json_schema", "response_format", "regex", "choice", "lark")
 REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
@@ -62,7 +61,8 @@ class Plan:
             thinking=self.prompt.enable_thinking,
             fenced=self.schema is not None,
         )
-        self.opened = self.parser().thinking
+        self.closed = self.is_closed()
+        self.opened = self.parser().thinking or self.begins_thinking()
 
     def tool_choice(self) -> ToolChoice:
         """Which calls may come. Without parsing, none can be told from text."""
@@ -94,11 +94,20 @@ class Plan:
         run.warnings = constrainer.warnings
         return run
 
+    def is_closed(self) -> bool:
+        """Whether the prompt leaves no room for thinking."""
+        thinking, prompt = self.format.thinking, self.prompt
+        tail = self.format.prompt_tail(prompt.generation_prompt)
+        return prompt.continuation == "content" or (thinking is not None and thinking.end in tail)
+
+    def begins_thinking(self) -> bool:
+        """Whether the model thinks from the first token on, without a mark."""
+        thinking = self.format.thinking
+        return thinking is not None and not thinking.start and self.prompt.enable_thinking and not self.closed
+
     def start(self) -> Start:
         """Where the answer goes on from the prompt."""
-        thinking, prompt = self.format.thinking, self.prompt
-        closed = thinking is not None and thinking.end in self.format.prompt_tail(prompt.generation_prompt)
-        return Start(self.opened, prompt.enable_thinking and not closed and prompt.continuation != "content")
+        return Start(self.opened, self.prompt.enable_thinking and not self.closed)
 
     def constraint(self, constrainer: Constrainer) -> Constraint | None:
         """What the answer must look like."""
@@ -106,10 +115,10 @@ class Plan:
         if asked is not None and self.schema is None:
             if not self.choice.active:
                 return asked
-            if any(name in self.body for name in CONSTRAINTS):
+            if asked != self.service.fields.constraint:
                 raise ChatError("Cannot use custom grammar constraints with tools.")
         found = constrainer.constraint(self.choice, self.schema)
-        if found is not None and not found.lazy and self.prompt.continuation == "content":
+        if found is not None and self.schema is not None and self.prompt.continuation == "content":
             found.prefix = self.tokens(self.last_content)
         return found
 

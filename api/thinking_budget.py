@@ -14,9 +14,11 @@ def reasoning_budget(
 ) -> ReasoningBudget | None:
     """The budget, or just the marks where a `lazy` constraint must sleep while the model thinks; None for neither.
 
-    `opened`: the prompt leaves the model thinking.
+    `opened`: the prompt leaves the model thinking. Marks without a start need it: their answers begin with thinking.
     """
     if marks is None or (asked.tokens is None and not asked.control and not lazy):
+        return None
+    if not marks.start and not opened:
         return None
     start, ends = encode(marks.start), [encode(end) for end in marks.ends]
     return ReasoningBudget(

@@ -32,7 +32,10 @@ class _Matcher:
 
 
 class Reasoning:
-    """The state machine idle → counting → (forcing) → done; a new start tag begins again with a fresh budget."""
+    """The state machine idle → counting → (forcing) → done; a new start tag begins again with a fresh budget.
+
+    Without a start tag the output begins with thinking.
+    """
 
     def __init__(self, budget: ReasoningBudget, vocab: Vocab) -> None:
         self._budget = budget
@@ -43,6 +46,8 @@ class Reasoning:
         self._start = _Matcher(budget.start)
         self._ends = [_Matcher(end) for end in budget.ends]
         self._tail = b""
+        if not budget.start:
+            self._begin()
         for token in budget.prefix:
             self.accept(token)
 
