@@ -166,6 +166,12 @@ def test_thinking_continues_in_a_prefilled_answer():
     assert parser.feed(" so good</think>Hi") == [Reasoning(" so good"), Content("Hi")]
 
 
+def test_white_space_at_a_prefills_end_is_not_repeated():
+    for prompt, kind in (("<think>\nSo far ", Reasoning), ("<think>x</think>\n\nHello, ", Content)):
+        parser = Parser(THINKER, ASK, prompt)
+        assert parser.feed("world") == [kind("world")]
+
+
 def test_thinking_of_white_space_is_dropped():
     assert plain(parse(THINKER, "<think>\n\n</think>\n\nHello", ASK)) == ("", "Hello", [])
 

@@ -76,6 +76,12 @@ class Output:
         self.events.clear()
         return events
 
+    def forget(self) -> None:
+        """Drop what was written so far, white space that is withheld included."""
+        self.events.clear()
+        self.content.drop()
+        self.reasoning.drop()
+
     def call(self, name: str, id: str = "", held: bool = False) -> "CallSink":
         """Begin a call, or with `held` one that begins at its `release`.
 

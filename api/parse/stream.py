@@ -56,7 +56,7 @@ class Parser:
         start = self.format.thinking.start if self.format.thinking else ""
         bare = prompt.strip() == start.strip()
         if not (bare and self.thinking and not self.ask.apart):
-            self._output.events.clear()
+            self._output.forget()
 
 
 def parse(format: Format, text: str, ask: Ask | None = None, prompt: str = "") -> Message:
