@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 
-from engine import control_vector, llama
+from engine import control_vector, draft_model, llama
 from engine.adapters import Adapters
 from engine.admission import Admission, Limits
 from engine.batch import Batch
@@ -12,7 +12,7 @@ from engine.caching import identify, open_archive, open_checkpoints
 from engine.candidates import Candidates
 from engine.compiler import Compiler
 from engine.context import Context
-from engine.contexts import slot_context
+from engine.contexts import default_threads, slot_context
 from engine.controls import Controls
 from engine.decoder import Decoder
 from engine.embedder import Embedder
@@ -28,6 +28,7 @@ from engine.reuse import Reuse
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.slot_actions import SlotActions
 from engine.speculation import Speculation, drafters
 from engine.times import now_ms
 from ipc.config import Config, EngineSection
@@ -72,9 +73,11 @@ def assemble(
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
     lora = LoraControls(adapters, sequences, server, model.load_adapter)
+    actions = SlotActions(
+        settings.slot_save_path, slots, memory, archive, identity, lambda: adapters.ids, vocab.n_tokens, server, now_ms
+    )
     scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms)
-    make_drafters = drafters(config.speculative) if memory.can_cut else None
-    speculation = Speculation(make_drafters, metrics, context.n_ubatch)
+    speculation = _speculation(config, model, context, memory, metrics)
     limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding)
     embedder = None
     if embedding is not None:
@@ -108,7 +111,7 @@ def assemble(
         speculation=speculation,
         decoder=decoder,
         embedder=embedder,
-        controls=Controls(slots, memory, metrics, sequences, vocab, server, lora),
+        controls=Controls(slots, metrics, sequences, vocab, server, lora, actions),
         outbox=outbox,
     )
 
@@ -119,6 +122,16 @@ def load_adapters(model: Model, context: Context, settings: EngineSection) -> Ad
     for entry in settings.lora:
         adapters.add(model.load_adapter(entry.path), 0.0 if settings.lora_init_without_apply else entry.scale)
     return adapters
+
+
+def _speculation(config: Config, model: Model, context: Context, memory: Memory, metrics: Metrics) -> Speculation:
+    """Drafting as configured; off where the memory cannot be cut behind a wrong guess."""
+    if not memory.can_cut:
+        return Speculation(None, metrics, context.n_ubatch)
+    settings, n_slots = config.engine, config.engine.n_slots
+    threads = settings.threads or default_threads()
+    draft = draft_model.load(config.speculative, model, context, n_slots, threads)
+    return Speculation(drafters(config.speculative), metrics, context.n_ubatch, draft)
 
 
 def _welcome(model: Model, context: Context, embedding: Context | None, slots: list[Slot], slab: Slab) -> Welcome:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from engine.draft import Drafter, Drafters, NgramMap, NgramMap4V, NgramMod, NgramSimple, NgramTable
+from engine.draft import NOTHING, Drafter, Drafters, NgramMap, NgramMap4V, NgramMod, NgramSimple, NgramTable, Tokens
+from engine.draft_model import DraftModel
 from engine.metrics import Metrics
 from engine.sequence import Phase, Sequence
 from engine.slot import Slot
@@ -15,32 +16,47 @@ ORDER = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
 class Speculation:
     """`make` gives a sequence its drafters; None when speculation is off."""
 
-    def __init__(self, make: Callable[[], Drafters] | None, metrics: Metrics, largest: int) -> None:
+    def __init__(
+        self, make: Callable[[], Drafters] | None, metrics: Metrics, largest: int, model: DraftModel | None = None
+    ) -> None:
         self._make = make
+        self._model = model
         self._metrics = metrics
         self._largest = largest
 
-    @property
-    def enabled(self) -> bool:
-        return self._make is not None
-
     def propose(self, slots: list[Slot]) -> None:
         """Put guesses behind the known tokens of every generating slot; together they fit into one step."""
-        if self._make is None:
+        if self._make is None and self._model is None:
             return
-        generating = [slot for slot in slots if slot.sequence and slot.sequence.phase is Phase.GENERATING]
-        room = self._largest - len(generating)
-        for left, slot in zip(range(len(generating), 0, -1), generating, strict=True):
+        ready = [slot for slot in slots if _wants_draft(slot)]
+        room, left = self._largest - len(slots), []
+        for n, slot in zip(range(len(ready), 0, -1), ready, strict=True):
             sequence = slot.sequence
             assert sequence is not None
-            if sequence.n_draft or len(slot.todo) > 1:
-                continue  # a draft whose turn has not come, or forced tokens
-            if sequence.drafters is None:
-                sequence.drafters = self._make()
-            draft = sequence.drafters.propose(slot.tokens.view, min(_limit(sequence, slot), room // left))
-            slot.tokens.extend(draft)
-            sequence.n_draft = len(draft)
-            room -= len(draft)
+            limit = min(_limit(sequence, slot), room // n)
+            draft = self._look_up(sequence, slot, limit)
+            if len(draft):
+                self._add(slot, draft)
+                room -= len(draft)
+            else:
+                left.append((slot, limit))
+        if self._model is not None and left:
+            by_slot = self._model.propose(left)
+            for slot, _ in left:
+                self._add(slot, by_slot.get(slot.id, NOTHING))
+
+    def _look_up(self, sequence: Sequence, slot: Slot, limit: int) -> Tokens:
+        """What the sequence's own n-gram drafters say."""
+        if self._make is None:
+            return NOTHING
+        if sequence.drafters is None:
+            sequence.drafters = self._make()
+        return sequence.drafters.propose(slot.tokens.view, limit)
+
+    def _add(self, slot: Slot, draft: Tokens) -> None:
+        assert slot.sequence is not None
+        slot.tokens.extend(draft)
+        slot.sequence.n_draft = len(draft)
 
     def judge(self, sequence: Sequence, n_draft: int, n_right: int) -> None:
         """`n_right` of the `n_draft` guesses were what the model said."""
@@ -52,6 +68,14 @@ class Speculation:
             sequence.drafters.judged(n_draft, n_right)
 
 
+def _wants_draft(slot: Slot) -> bool:
+    """Whether the slot generates and is not behind: a draft whose turn has not come, or forced tokens, go first."""
+    sequence = slot.sequence
+    if sequence is None or sequence.phase is not Phase.GENERATING:
+        return False
+    return not sequence.n_draft and len(slot.todo) == 1
+
+
 def _limit(sequence: Sequence, slot: Slot) -> int:
     """Guesses that could still be used: bounded by the context and by what the task may produce."""
     room = slot.n_ctx - len(slot.tokens) - _RESERVE
@@ -61,9 +85,12 @@ def _limit(sequence: Sequence, slot: Slot) -> int:
 
 def drafters(settings: SpeculativeSection) -> Callable[[], Drafters] | None:
     """The factory that the configuration asks for. Raises ConfigError for a type that does not exist."""
-    unknown = [name for name in settings.types if name not in (*ORDER, "none")]
+    known = (*ORDER, "draft-simple", "none")
+    unknown = [name for name in settings.types if name not in known]
     if unknown:
-        raise ConfigError(f"speculative.types: {unknown[0]!r} is none of {', '.join(ORDER)}")
+        raise ConfigError(f"speculative.types: {unknown[0]!r} is none of {', '.join(known)}")
+    if "draft-simple" in settings.types and settings.draft_model is None:
+        raise ConfigError("speculative.types: draft-simple needs a draft model (--model-draft FILE)")
     wanted = [name for name in ORDER if name in settings.types]
     if not wanted:
         return None

@@ -2,7 +2,7 @@
 
 from ipc.options.option import LATER, REMOVED, Option
 
-TYPES = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
+TYPES = ("none", "draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
 
 
 def _size(kind: str, field: str, what: str, low: int = 1, high: int | None = 1024) -> Option:
@@ -44,7 +44,6 @@ OPTIONS = (
         "LLAMA_ARG_SPEC_DRAFT_MODEL",
         "GGUF file of the draft model",
         value="FILE",
-        mark=LATER,
     ),
     Option(
         "speculative.draft_hf_repo",
@@ -61,7 +60,6 @@ OPTIONS = (
         "tokens drafted at most",
         value="N",
         low=0,
-        mark=LATER,
     ),
     Option(
         "speculative.draft_n_min",
@@ -70,7 +68,6 @@ OPTIONS = (
         "shorter drafts are dropped",
         value="N",
         low=0,
-        mark=LATER,
     ),
     Option(
         "speculative.draft_p_min",
@@ -80,7 +77,6 @@ OPTIONS = (
         value="F",
         low=0,
         high=1,
-        mark=LATER,
     ),
     Option(
         "speculative.draft_p_split",
