@@ -15,7 +15,7 @@ from engine.gbnf import parse_gbnf
 from engine.gbnf_grammar import CompiledGbnf, GbnfGrammar
 from engine.grammar import Eager, Grammar, GrammarError
 from engine.lazy import LazyGrammar
-from engine.llg_grammar import LlgGrammar
+from engine.llg_grammar import LlgGrammar, main_end
 from engine.llg_source import llg_source
 from engine.pieces import Pieces
 from engine.vocab import Vocab
@@ -135,6 +135,6 @@ def make_tokenizer(vocab: Vocab) -> llguidance.LLTokenizer:
     tokenize = ctypes.cast(cast(Any, llama.llama_tokenize), ctypes.c_void_p).value
     make: Any = cast(Any, llguidance.LLTokenizer).from_llamacpp  # missing in the package's stubs
     tokenizer: llguidance.LLTokenizer = make(
-        tokens=pieces, vocab_ptr=vocab.ptr.value, tokenize_fptr=tokenize, eos_token=sorted(vocab.eog), slices=None
+        tokens=pieces, vocab_ptr=vocab.ptr.value, tokenize_fptr=tokenize, eos_token=main_end(vocab), slices=None
     )
     return tokenizer

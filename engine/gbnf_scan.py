@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from engine.gbnf_rules import MAX_POINT, OTHER_TOKEN, TOKEN, Element, Ranges
 from engine.grammar import GrammarError
@@ -30,7 +30,8 @@ class Kind(Enum):
     EOF = r"\Z"
 
 
-_TOKEN = re.compile("|".join(f"(?P<{kind.name}>{kind.value})" for kind in Kind), re.DOTALL)
+_KINDS = dict(enumerate(Kind, 1))  # by the number of their group
+_TOKEN = re.compile("|".join(f"({kind.value})" for kind in Kind), re.DOTALL)
 _BLANK = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _BOUNDS = re.compile(r"\{\s*(\d{1,9})?\s*(,)?\s*(\d{1,9})?\s*\}")
@@ -38,8 +39,7 @@ _CHAR = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})
 _UNCLOSED = {'"': "the literal is not closed", "[": "the character class is not closed", "{": "'{' is not closed"}
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token with the offset of its first character."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Scanner:
             match = _TOKEN.match(self._text, self._at)
             if match is None:
                 raise self._strange()
-            self._token = Token(Kind[str(match.lastgroup)], match.group(), self._at)
+            self._token = Token(_KINDS[match.lastindex or 0], match.group(), self._at)
         return self._token
 
     def next(self) -> Token:

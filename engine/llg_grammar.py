@@ -6,6 +6,8 @@ import numpy as np
 from engine.grammar import GrammarError
 from engine.vocab import Vocab
 
+_MAX_AHEAD = 128  # tokens forced at once: what one batch evaluates beside other streams
+
 
 class LlgGrammar:
     """Forces tokens ahead where the text leaves no choice, and the end where nothing else may come."""
@@ -22,8 +24,8 @@ class LlgGrammar:
         return LlgGrammar(self._matcher.deep_copy(), self._tokenizer, self._vocab)
 
     def allows(self, token: int) -> bool:
-        if token in self._vocab.eog:
-            return self._matcher.is_accepting()
+        if token in self._vocab.eog and self._matcher.is_accepting():
+            return True
         return not self._matcher.is_stopped() and self._matcher.validate_tokens([token]) == 1
 
     def mask(self, logits: np.ndarray) -> np.ndarray:
@@ -33,15 +35,15 @@ class LlgGrammar:
             allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: len(logits)].view(bool)
             np.copyto(masked, logits, where=allowed)
         self._check()
-        ends = list(self._vocab.eog)
-        masked[ends] = logits[ends] if self._matcher.is_accepting() else -np.inf
+        if self._matcher.is_accepting():
+            ends = list(self._vocab.eog)
+            masked[ends] = logits[ends]
         return masked
 
     def accept(self, token: int) -> None:
-        if token in self._vocab.eog:
-            if not self._matcher.is_accepting():
-                raise GrammarError("the output ends before the constraint is satisfied")
-        elif not self._matcher.consume_token(token):
+        if token in self._vocab.eog and self._matcher.is_accepting():
+            return
+        if not self._matcher.consume_token(token):
             self._check()
 
     def feed(self, text: bytes) -> None:
@@ -51,8 +53,8 @@ class LlgGrammar:
 
     def forced(self) -> list[int]:
         if not self._matcher.is_stopped():
-            return list(self._matcher.compute_ff_tokens())
-        return [_end(self._vocab)] if self._matcher.is_accepting() else []
+            return list(self._matcher.compute_ff_tokens()[:_MAX_AHEAD])
+        return [main_end(self._vocab)] if self._matcher.is_accepting() else []
 
     def close(self) -> None:
         pass
@@ -62,5 +64,6 @@ class LlgGrammar:
             raise GrammarError(self._matcher.get_error().partition("\n")[0] or "the constraint failed")
 
 
-def _end(vocab: Vocab) -> int:
+def main_end(vocab: Vocab) -> int:
+    """The token that says the end; the vocabulary's other ones may stand in a Lark grammar as tokens."""
     return vocab.eos if vocab.eos is not None and vocab.eos in vocab.eog else min(vocab.eog)

@@ -20,6 +20,7 @@ _MAX_PROBES = 300  # compilations to find out which part of a schema is at fault
 # White space between JSON tokens is fixed, so that it is bounded and can be forced.
 JSON_OPTIONS: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
+_STATE = re.compile(r"<state>.*|<non-verbose/>| while processing json-schema:\S*", re.DOTALL)
 _LARK_SCHEMA = re.compile(r"%json\s*(?=\{)")
 _LARK_REPEAT = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 _LARK_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
@@ -40,7 +41,7 @@ def llg_source(constraint: Constraint, errors: Errors) -> str:
     source = _regex_source(constraint.text) if constraint.kind == "regex" else _lark_source(constraint.text, errors)
     problem = errors(source)
     if problem:
-        raise GrammarError(problem)
+        raise GrammarError(_STATE.sub("", problem).strip())
     return source
 
 
@@ -121,7 +122,7 @@ def _locate(schema: Schema, errors: Errors) -> str:
                 break
         else:
             break
-    return f"at {place or '/'}: {_plain(problem)}"
+    return f"at #{place}: {_plain(problem)}"
 
 
 def _parts(root: Schema, place: str) -> list[str]:
@@ -148,5 +149,10 @@ def _moved(schema: Any) -> Any:
 
 
 def _plain(problem: str) -> str:
-    """llguidance's message without the parser's state."""
-    return " ".join(problem.partition("<state>")[0].split())[:500]
+    """llguidance's message without the parser's state and our own wrapping."""
+    text = " ".join(_STATE.sub("", problem).split())
+    if text.startswith("NoExtension"):
+        return "nothing can match this"
+    if text.startswith("oneOf constraints"):
+        return "'oneOf': one value may match several of the schemas"
+    return text[:500]

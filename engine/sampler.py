@@ -7,7 +7,7 @@ import numpy as np
 
 from engine import chain, llama
 from engine.candidates import Candidates, top
-from engine.grammar import Grammar
+from engine.grammar import Grammar, GrammarError
 from engine.reasoning import Reasoning
 from engine.vocab import Vocab
 from ipc.messages import Sampling
@@ -37,6 +37,7 @@ class Sampler:
         reasoning: Reasoning | None = None,
     ) -> None:
         self.seed = draw_seed(sampling.seed)
+        self._eog = vocab.eog
         self._chain = chain.build(vocab, sampling, self.seed)
         self._candidates = candidates
         self.grammar = grammar
@@ -68,7 +69,7 @@ class Sampler:
         token = self._draw(logits, keep_candidates)
         grammar = self._grammar_in_force()
         if grammar is not None and not grammar.allows(token):
-            token = self._draw(grammar.mask(logits), keep_candidates)
+            token = self._draw_allowed(grammar, logits, keep_candidates)
         return token
 
     def accept(self, token: int) -> None:
@@ -110,6 +111,16 @@ class Sampler:
         if self.grammar is None or (self.grammar.lazy and self.reasoning and self.reasoning.thinking):
             return None
         return self.grammar
+
+    def _draw_allowed(self, grammar: Grammar, logits: np.ndarray, keep_candidates: bool) -> int:
+        """A draw among what `grammar` allows; the end when a bias forbids all else. Raises GrammarError."""
+        masked = grammar.mask(logits)
+        if masked.max() > -np.inf:
+            return self._draw(masked, keep_candidates)
+        for token in sorted(self._eog):
+            if grammar.allows(token):
+                return token
+        raise GrammarError("a bias forbids every token that could come next")
 
     def _draw(self, logits: np.ndarray, keep_candidates: bool) -> int:
         if self._greedy and not keep_candidates:

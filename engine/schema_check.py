@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from engine.grammar import GrammarError
 from engine.pattern import PatternError, rust_pattern
-from engine.schema_close import close, is_merged
+from engine.schema_close import close, count_by_names, is_merged
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,8 @@ class _Preparation:
         is_merged_here = is_part or is_merged(schema)
         if not is_part:
             close(schema, lambda reference: self._resolve(reference, place))
+            if not count_by_names(schema):
+                raise self._error(place, "minProperties, maxProperties", "not supported beside optional properties")
         for keyword in DROPPED:
             schema.pop(keyword, None)
         for pointer, child in children(schema):
@@ -146,17 +148,18 @@ class _Preparation:
         _name_by_pattern(schema)
         for keyword in schema:
             if keyword in REFUSED:
-                raise self._error(place, keyword, "is not supported")
+                raise self._error(place, keyword, "not supported")
         if schema.get("uniqueItems") not in (None, False):
-            raise self._error(place, "uniqueItems", "is not supported")
+            raise self._error(place, "uniqueItems", "not supported")
         if schema.get("unevaluatedProperties") not in (None, True, False):
-            raise self._error(place, "unevaluatedProperties", "is not supported with a schema")
+            raise self._error(place, "unevaluatedProperties", "a schema is not supported here")
         self._check_types(schema, place)
         self._check_properties(schema, place)
         self._check_pattern(schema, place)
         self._check_format(schema, place)
         self._check_sizes(schema, place)
         self._check_bounds(schema, place)
+        self._check_exact(schema, place)
 
     def _check_types(self, schema: Schema, place: str) -> None:
         given = schema.get("type")
@@ -172,7 +175,7 @@ class _Preparation:
             if not isinstance(schema.get(keyword, {}), dict):
                 raise self._error(place, keyword, "must be an object")
         if len(schema.get("properties", ())) > MAX_PROPERTIES:
-            raise self._error(place, "properties", f"has more than {MAX_PROPERTIES} members")
+            raise self._error(place, "properties", f"more than {MAX_PROPERTIES} members")
         required = schema.get("required", [])
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
             raise self._error(place, "required", "must be an array of strings")
@@ -194,7 +197,7 @@ class _Preparation:
         """An unknown format is an annotation, as JSON Schema says; so is any format of something else than a string."""
         name = schema.get("format")
         if name is not None and name not in FORMATS:
-            log.info("json_schema %s: format %r is taken as an annotation", place or "/", name)
+            log.info("json_schema, #%s: format %r is taken as an annotation", place, name)
             del schema["format"]
 
     def _check_sizes(self, schema: Schema, place: str) -> None:
@@ -204,15 +207,25 @@ class _Preparation:
                 raise self._error(place, keyword, "must be a whole number, 0 or more")
 
     def _check_bounds(self, schema: Schema, place: str) -> None:
-        """Bounds that only numbers which JSON cannot hold exactly would break are left out."""
+        """Leave out bounds that only numbers break which JSON cannot hold exactly; keep integers to exact ones."""
         for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
             bound = schema.get(keyword)
             if not isinstance(bound, (int, float)) or abs(bound) <= MAX_EXACT:
                 continue
             if (bound > 0) != ("ax" in keyword):
-                raise self._error(place, keyword, f"is beyond {MAX_EXACT}")
-            log.warning("json_schema %s: %s %s is left out", place or "/", keyword, bound)
+                raise self._error(place, keyword, f"beyond {MAX_EXACT}")
+            log.warning("json_schema, #%s: %s %s is left out", place, keyword, bound)
             del schema[keyword]
+        if _is_plain_integer(schema):
+            if "exclusiveMinimum" not in schema:
+                schema.setdefault("minimum", 1 - MAX_EXACT)
+            if "exclusiveMaximum" not in schema:
+                schema.setdefault("maximum", MAX_EXACT - 1)
+
+    def _check_exact(self, schema: Schema, place: str) -> None:
+        for keyword in ("const", "enum"):
+            if _has_inexact(schema.get(keyword)):
+                raise self._error(place, keyword, f"an integer beyond {MAX_EXACT}")
 
     def _follow(self, schema: Schema, place: str, is_merged_here: bool) -> None:
         """Prepare what a reference points to; where it is merged, a copy of it that stays open."""
@@ -238,7 +251,7 @@ class _Preparation:
             raise self._error(place, "$ref", f"{json.dumps(reference)} points to nothing") from None
 
     def _error(self, place: str, keyword: str | None, problem: str) -> GrammarError:
-        return GrammarError(f"at {place or '/'}: {f'{keyword!r} ' if keyword else ''}{problem}")
+        return GrammarError(f"at #{place}: {f'{keyword!r}: ' if keyword else ''}{problem}")
 
 
 def _name_by_pattern(schema: Schema) -> None:
@@ -256,6 +269,19 @@ def _name_by_pattern(schema: Schema) -> None:
         return
     del schema["propertyNames"]
     schema["patternProperties"], schema["additionalProperties"] = {pattern: values}, False
+
+
+def _is_plain_integer(schema: Schema) -> bool:
+    """Whether nothing but bounds limits the digits of an integer here; a model may go on with them for ever."""
+    types = schema.get("type")
+    types = types if isinstance(types, list) else [types]
+    return "integer" in types and "number" not in types and not {"const", "enum", "multipleOf"} & schema.keys()
+
+
+def _has_inexact(value: Any) -> bool:
+    if isinstance(value, (list, dict)):
+        return any(_has_inexact(item) for item in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and abs(value) > MAX_EXACT
 
 
 def _is_deeper(value: Any, limit: int) -> bool:

@@ -41,6 +41,22 @@ def close(schema: Schema, resolve: Resolve) -> None:
     schema["additionalProperties"] = False
 
 
+def count_by_names(schema: Schema) -> bool:
+    """Put bounds on the number of properties in terms of their names, which is how optional ones can be counted."""
+    properties, required = schema.get("properties", {}), set(schema.get("required", ()))
+    optional = [name for name in properties if name not in required]
+    if not optional:
+        return True
+    if schema.get("minProperties", 0) <= len(required):
+        schema.pop("minProperties", None)
+    if schema.get("additionalProperties") is False and schema.get("maxProperties", 0) >= len(properties):
+        schema.pop("maxProperties", None)
+    if schema.get("minProperties") == len(required) + 1 and "anyOf" not in schema:
+        del schema["minProperties"]
+        schema["anyOf"] = [{"required": [name]} for name in optional]
+    return "minProperties" not in schema and "maxProperties" not in schema
+
+
 def _collect(schema: Any, resolve: Resolve, names: dict[str, None], seen: set[str]) -> bool:
     """Gather the names of properties; False when `schema` leaves the object open on purpose."""
     if not isinstance(schema, dict):
