@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.lora_controls import LoraControls
-from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.sequence import Phase, Sequence
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.slot_actions import SlotActions
 from engine.vocab import Vocab
 from ipc.messages import (
     Control,
@@ -25,7 +25,6 @@ from ipc.messages import (
     MetricsReply,
     SetLora,
     SlotAction,
-    SlotReply,
     SlotsReply,
     SlotState,
 )
@@ -34,18 +33,20 @@ from ipc.server import Server
 
 @dataclass(eq=False)
 class Controls:
-    """Control messages; an action on a busy slot waits in `deferred` until the slot is idle."""
+    """Control messages. What takes time is answered by `run_deferred`."""
 
     slots: list[Slot]
-    memory: Memory
     metrics: Metrics
     sequences: Sequences
     vocab: Vocab
     server: Server
     lora: LoraControls
+    actions: SlotActions
 
-    def __post_init__(self) -> None:
-        self._deferred: list[tuple[bytes, SlotAction]] = []
+    @property
+    def busy(self) -> bool:
+        """Whether a file is being read or written for somebody."""
+        return self.lora.busy or self.actions.busy
 
     def handle(self, client: bytes, message: Control) -> None:
         match message:
@@ -58,32 +59,21 @@ class Controls:
                 accepted = self.metrics.accepted_per_position
                 self.server.send(client, MetricsReply(message.id, values, accepted))
             case SlotAction():
-                self._deferred.append((client, message))
+                self.actions.take(client, message)
             case EndReasoning():
                 self._end_reasoning(client, message)
             case GetLora() | SetLora() | LoadLora() | DropLora():
                 self.lora.handle(client, message)
 
     def run_deferred(self) -> None:
-        """Carry out slot actions whose slot is idle, and take adapters that have been loaded."""
+        """Carry out what has become possible: actions on slots that are idle now, adapters that have been loaded."""
         self.lora.take_loaded()
-        for entry in list(self._deferred):
-            client, action = entry
-            if not 0 <= action.slot < len(self.slots):
-                self._deferred.remove(entry)
-                self._fail(client, action.id, 400, "invalid_request_error", "Invalid slot ID")
-            elif self.slots[action.slot].idle:
-                self._deferred.remove(entry)
-                self._act(client, action)
+        self.actions.run()
 
-    def _act(self, client: bytes, action: SlotAction) -> None:
-        slot = self.slots[action.slot]
-        if action.action == "erase":
-            n = slot.n_past
-            self.memory.clear(slot)
-            self.server.send(client, SlotReply(action.id, slot.id, n))
-        else:
-            self._fail(client, action.id, 501, "not_supported_error", "slot files are not supported yet")
+    def close(self) -> None:
+        """Finish what is being read or written."""
+        self.lora.close()
+        self.actions.close()
 
     def _end_reasoning(self, client: bytes, message: EndReasoning) -> None:
         found = self._named(client, message)

@@ -26,7 +26,7 @@ from ipc.slab import Slab, State
 log = logging.getLogger(__name__)
 
 _IDLE_MS = 500
-_COMPILING_MS = 2  # a constraint is being compiled and nothing else is to be done
+_OTHERS_MS = 2  # another thread compiles a constraint or reads a file, and nothing else is to be done
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +66,7 @@ class Engine:
     def __post_init__(self) -> None:
         self._compiling: list[_Compiling] = []
         self._stopping = False
+        self._evaluates = False  # the last step had tokens to evaluate
 
     def run(self) -> None:
         """Serve until `stop`; every task still open then ends in an error."""
@@ -88,6 +89,7 @@ class Engine:
         self.decoder.shift_full()
         self.speculation.propose(self.slots)
         chunks = self.scheduler.plan(self.slots)
+        self._evaluates = bool(chunks)
         if chunks:
             self.decoder.step(chunks)
         if self.embedder is not None:
@@ -106,9 +108,9 @@ class Engine:
 
     def _patience(self) -> int:
         """How long the loop may sleep on its socket, in milliseconds."""
-        if self._n_open > len(self._compiling):
+        if self._evaluates or (self.embedder is not None and len(self.embedder)):
             return 0
-        return _COMPILING_MS if self._compiling else _IDLE_MS
+        return _OTHERS_MS if self._n_open or self.controls.busy else _IDLE_MS
 
     @property
     def _n_open(self) -> int:
@@ -206,4 +208,5 @@ class Engine:
             self.embedder.fail_all(error)
         self.outbox.flush()
         self.admission.close()
+        self.controls.close()
         self.archive.close()

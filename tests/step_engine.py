@@ -1,5 +1,6 @@
 """An engine on `FakeContext`, driven step by step without sockets."""
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import ClassVar
@@ -18,6 +19,7 @@ from engine.diskcache import DiskCache
 from engine.draft import Drafters
 from engine.emitter import Emitter
 from engine.hostcache import HostCache
+from engine.identity import Identity
 from engine.loop import Engine
 from engine.lora_controls import LoraControls
 from engine.memory import Memory
@@ -28,6 +30,7 @@ from engine.reuse import Reuse
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
+from engine.slot_actions import SlotActions
 from engine.speculation import Speculation
 from ipc.messages import Abort, Admitted, Delta, Final, ModelInfo, RowRef, Sampling, Step, Task, ToClient, Welcome
 from ipc.slab import State
@@ -45,6 +48,8 @@ class FakeServer:
         self.gone: set[bytes] = set()
 
     def poll(self, timeout_ms: int) -> bool:
+        if timeout_ms and not self.incoming:
+            time.sleep(0.0005)  # what the engine waits for happens on another thread, if at all
         return bool(self.incoming)
 
     def receive(self) -> list[tuple[bytes, object]]:
@@ -102,6 +107,7 @@ class StepEngine:
         disk: DiskCache | None = None,
         move_idle: bool = False,
         n_checkpoints: int = 32,
+        folder: str | None = None,
     ) -> None:
         self.now = 0.0
         n_slot = n_ctx if unified else n_ctx // n_slots
@@ -120,8 +126,20 @@ class StepEngine:
         host = HostCache(n_host_bytes) if n_host_bytes else None
         self.archive = archive = Archive(self.slots, self.memory, host, disk, clock, move_idle=move_idle)
         checkpoints = Checkpoints(self.memory, limit=n_checkpoints, min_step=64, n_ubatch=n_ubatch, n_bytes=1 << 20)
-        reuse = Reuse(self.slots, self.memory, archive, checkpoints)
         self.adapters = adapters = Adapters(self.context)
+        identity = Identity("0" * 32, adapters.path)
+        actions = SlotActions(
+            folder,
+            self.slots,
+            self.memory,
+            archive,
+            identity,
+            lambda: adapters.ids,
+            N_VOCAB,
+            self.server,  # type: ignore[arg-type]
+            clock,
+        )
+        reuse = Reuse(self.slots, self.memory, archive, checkpoints)
         lora = LoraControls(adapters, sequences, self.server, FakeAdapter)  # type: ignore[arg-type]
         decoder = Decoder(
             context=self.context,  # type: ignore[arg-type]
@@ -152,7 +170,7 @@ class StepEngine:
             speculation=speculation,
             decoder=decoder,
             embedder=None,
-            controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server, lora),  # type: ignore[arg-type]
+            controls=Controls(self.slots, self.metrics, sequences, vocab, self.server, lora, actions),  # type: ignore[arg-type]
             outbox=outbox,
         )
         self._ids = 0
