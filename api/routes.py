@@ -6,15 +6,22 @@ from typing import Any
 from falcon.asgi import App, Request, Response
 
 from api import errors
+from api.anthropic import CountTokens, Messages
 from api.auth import Auth
 from api.chat import ApplyTemplate, ChatCompletions, ChatControl, InputTokens
 from api.completions import Completions, TextCompletions
 from api.cors import Cors
+from api.error_forms import ErrorForms
 from api.health import Health, Readiness
 from api.infill import Infill
+from api.lora import LoadAdapter, LoraAdapters, OneAdapter
 from api.metrics import Metrics
 from api.models import Models
+from api.ollama import OllamaChat, OllamaGenerate
+from api.ollama_models import Running, Show, Tags, Version
 from api.props import Props
+from api.response_store import ResponseStore
+from api.responses import InputItems, Responses, ResponseTokens, StoredResponse
 from api.service import Service
 from api.slots import Slots
 from api.tokens import Detokenize, Tokenize
@@ -23,7 +30,7 @@ from ipc.config import Config
 PUBLIC = ("/", "/index.html", "/health", "/v1/health")
 
 
-def routes(service: Service) -> dict[str, Any]:
+def routes(service: Service, store: ResponseStore | None) -> dict[str, Any]:
     """Path to resource."""
     health, models = Health(service), Models(service)
     native, text = Completions(service), TextCompletions(service)
@@ -36,21 +43,51 @@ def routes(service: Service) -> dict[str, Any]:
         "/props": Props(service),
         "/models": models,
         "/v1/models": models,
-        "/api/tags": models,
         "/slots": Slots(service, debug),
         "/completion": native,
         "/completions": native,
         "/v1/completions": text,
         "/v1/chat/completions": chat,
         "/chat/completions": chat,
-        "/api/chat": chat,
         "/v1/chat/completions/control": control,
         "/v1/chat/completions/input_tokens": counting,
         "/chat/completions/input_tokens": counting,
         "/apply-template": ApplyTemplate(service),
+        **responses(service, store),
+        "/v1/messages": Messages(service),
+        "/v1/messages/count_tokens": CountTokens(service),
+        **ollama(service),
+        "/lora-adapters": LoraAdapters(service),
+        "/lora-adapters/load": LoadAdapter(service),
+        "/lora-adapters/{adapter}": OneAdapter(service),
         "/infill": Infill(service),
         "/tokenize": Tokenize(service),
         "/detokenize": Detokenize(service),
+    }
+
+
+def responses(service: Service, store: ResponseStore | None) -> dict[str, Any]:
+    """The Responses API."""
+    generating, counting = Responses(service, store), ResponseTokens(service, store)
+    return {
+        "/v1/responses": generating,
+        "/responses": generating,
+        "/v1/responses/input_tokens": counting,
+        "/responses/input_tokens": counting,
+        "/v1/responses/{id}": StoredResponse(store),
+        "/v1/responses/{id}/input_items": InputItems(store),
+    }
+
+
+def ollama(service: Service) -> dict[str, Any]:
+    """Ollama's API."""
+    return {
+        "/api/chat": OllamaChat(service),
+        "/api/generate": OllamaGenerate(service),
+        "/api/tags": Tags(service),
+        "/api/ps": Running(service),
+        "/api/show": Show(service),
+        "/api/version": Version(),
     }
 
 
@@ -59,12 +96,14 @@ def create_app(config: Config, client: Any = None, vocab: Any = None) -> App[Req
     service = Service(config, client, vocab)
     prefix = config.http.api_prefix.rstrip("/")
     public = [prefix + path for path in PUBLIC]
-    middleware: Any = [service, Cors(config.http), Readiness(service), Auth(config.http.keys(), public)]
+    store = ResponseStore(config.http.responses_db) if config.http.responses_db is not None else None
+    forms, auth = ErrorForms(prefix), Auth(config.http.keys(), public)
+    middleware: Any = [*filter(None, [store]), service, forms, Cors(config.http), Readiness(service), auth]
     app: App[Request, Response] = App(middleware=middleware)
     app.req_options.strip_url_path_trailing_slash = True
     app.resp_options.default_media_type = errors.JSON
     errors.install(app)
-    for path, resource in routes(service).items():
+    for path, resource in routes(service, store).items():
         if hasattr(resource, "on_get"):
             resource.on_head = resource.on_get
         app.add_route(prefix + path, resource)

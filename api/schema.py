@@ -13,12 +13,10 @@ from api.fields import Field
 from api.metadata import sampling_defaults
 from api.params import Lazy, Params, Thinking, new_params
 from api.table import CONSTRAINTS, SETTINGS, TABLE
-from ipc.config import Config, SamplingSection
+from ipc.config import Config
 from ipc.messages import Constraint, ReasoningBudget, Sampling
 
 FIELDS = {field.name: field for field in TABLE}
-UNSET = SamplingSection()  # what nobody has set
-
 
 class Schema:
     """Reads and checks request bodies for one model under one configuration."""
@@ -38,7 +36,7 @@ class Schema:
             if field.source:
                 field.put(params, default_of(field, config, self.vocab))
         for name, value in sampling_defaults(self.vocab.meta).items():
-            if getattr(config.sampling, name) == getattr(UNSET, name):
+            if f"sampling.{name}" not in config.given:
                 setattr(params.task.sampling, name, value)
         params.task.stream = False
         params.verbose = config.log.verbosity > 9

@@ -64,6 +64,7 @@ REQUEST = (
          hard=(-1, 2**63 - 1), none=-1),
     task("t_max_prompt_ms", "int", "time limit of reading the prompt; -1 none", into="max_prompt_ms",
          hard=(-1, 2**63 - 1), none=-1),
+    task("deadline_ms", "int", "time limit of queue and prompt together; -1 none", hard=(-1, 2**63 - 1), none=-1),
     answer("response_fields", "[str]", "only these members of the native result", read=readers.fields),
     task("id_slot", "int", "slot to use; -1 any", into="slot", hard=OR_MINUS_ONE, none=-1),
     task("priority", "int", "-100 to 100; higher is served first", read=readers.priority),

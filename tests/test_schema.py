@@ -67,6 +67,8 @@ TASK_VALUES = [
     ("t_max_predict_ms", 500, "max_ms", 500),
     ("t_max_predict_ms", -1, "max_ms", None),
     ("t_max_prompt_ms", 500, "max_prompt_ms", 500),
+    ("deadline_ms", 700, "deadline_ms", 700),
+    ("deadline_ms", -1, "deadline_ms", None),
     ("id_slot", 3, "slot", 3),
     ("id_slot", -1, "slot", None),
     ("timings_per_token", True, "timings_per_token", True),
@@ -382,7 +384,8 @@ META = {
 
 
 def test_the_models_own_sampling_defaults_give_way_to_the_users() -> None:
-    sampling = schema(META, sampling=SamplingSection(temperature=0.5)).read({}).task.sampling
+    given = frozenset({"sampling.temperature"})
+    sampling = schema(META, sampling=SamplingSection(temperature=0.5), given=given).read({}).task.sampling
     assert (sampling.temperature, sampling.top_k, sampling.repeat_last_n, sampling.min_p) == (0.5, 5, 8, 0.05)
     assert sampling.samplers == ["top_k", "temperature"]
 
