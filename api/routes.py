@@ -11,6 +11,7 @@ from api.auth import Auth
 from api.chat import ApplyTemplate, ChatCompletions, ChatControl, InputTokens
 from api.completions import Completions, TextCompletions
 from api.cors import Cors
+from api.embeddings import Embeddings, OpenAIEmbeddings
 from api.error_forms import ErrorForms
 from api.health import Health, Readiness
 from api.infill import Infill
@@ -20,6 +21,7 @@ from api.models import Models
 from api.ollama import OllamaChat, OllamaGenerate
 from api.ollama_models import Running, Show, Tags, Version
 from api.props import Props
+from api.rerank import Rerank
 from api.response_store import ResponseStore
 from api.responses import InputItems, Responses, ResponseTokens, StoredResponse
 from api.service import Service
@@ -34,6 +36,7 @@ def routes(service: Service, store: ResponseStore | None) -> dict[str, Any]:
     """Path to resource."""
     health, models = Health(service), Models(service)
     native, text = Completions(service), TextCompletions(service)
+    embeddings, rerank = Embeddings(service), Rerank(service)
     chat, control, counting = ChatCompletions(service), ChatControl(service), InputTokens(service)
     debug = os.environ.get("LLAMA_SERVER_SLOTS_DEBUG", "0") not in ("", "0")
     return {
@@ -61,6 +64,13 @@ def routes(service: Service, store: ResponseStore | None) -> dict[str, Any]:
         "/lora-adapters/load": LoadAdapter(service),
         "/lora-adapters/{adapter}": OneAdapter(service),
         "/infill": Infill(service),
+        "/embedding": embeddings,
+        "/embeddings": embeddings,
+        "/v1/embeddings": OpenAIEmbeddings(service),
+        "/rerank": rerank,
+        "/reranking": rerank,
+        "/v1/rerank": rerank,
+        "/v1/reranking": rerank,
         "/tokenize": Tokenize(service),
         "/detokenize": Detokenize(service),
     }
