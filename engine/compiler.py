@@ -24,6 +24,7 @@ from ipc.messages import Constraint
 _KEPT = 64  # compiled constraints
 _THREADS = 3  # so that a slow constraint does not hold up the others
 _SECONDS = 10.0  # until a constraint that still compiles is refused
+_SETUP_SECONDS = 60.0  # more, while the vocabulary is still being read
 # A hostile constraint fails within tens of milliseconds of the decode loop's time.
 _LIMITS = llguidance.LLParserLimits(
     max_items_in_row=1000, step_max_items=30_000, max_lexer_states=50_000, verbose_errors=False
@@ -55,11 +56,12 @@ class Compiling:
     def result(self) -> Grammar:
         """The grammar at its beginning. Raises GrammarError for a bad constraint, or one that takes too long."""
         try:
-            grammar = self._compiled.result(max(0.0, self._deadline - time.monotonic()))()
+            make = self._compiled.result(max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             raise GrammarError(f"the constraint takes more than {_SECONDS:.0f} s to compile") from None
         if self._constraint.lazy:
-            return LazyGrammar(grammar, self._constraint.triggers, self._vocab)
+            return LazyGrammar(make, self._constraint.triggers, self._vocab)
+        grammar = make()
         for token in self._constraint.prefix:
             grammar.accept(token)
         return grammar
@@ -84,7 +86,9 @@ class Compiler:
             self._kept[key] = self._pool.submit(self._compile, constraint)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return Compiling(self._kept[key], constraint, self._vocab, time.monotonic() + _SECONDS)
+        is_set_up = self._tokenizer.done() and self._pieces.done()
+        deadline = time.monotonic() + _SECONDS + (0 if is_set_up else _SETUP_SECONDS)
+        return Compiling(self._kept[key], constraint, self._vocab, deadline)
 
     def compile(self, constraint: Constraint) -> Grammar:
         """The grammar, once it is compiled."""

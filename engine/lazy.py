@@ -1,5 +1,9 @@
 """A constraint that sleeps until a trigger appears in the output (spec/generation.md §4)."""
 
+import logging
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+
 import numpy as np
 import regex
 
@@ -7,64 +11,67 @@ from engine.grammar import Eager, GrammarError
 from engine.vocab import Vocab
 from ipc.messages import Trigger
 
+log = logging.getLogger(__name__)
+
 _SEARCH_SECONDS = 0.02  # for one pattern on the text so far; one that needs longer would stall every stream
 
 
 class LazyGrammar:
-    """Watches the text; from the first trigger on, `grammar` is in force and has read the text from there.
-
-    libllama's own lazy grammars throw through C when a trigger's text does not fit the grammar.
-    """
+    """Watches the text; from the first trigger that fits on, `make()`'s grammar is in force and has read the text."""
 
     lazy = True
 
-    def __init__(self, grammar: Eager, triggers: list[Trigger], vocab: Vocab) -> None:
-        self._grammar = grammar
+    def __init__(self, make: Callable[[], Eager], triggers: list[Trigger], vocab: Vocab) -> None:
+        self._make = make
+        self._grammar: Eager | None = None
         self._vocab = vocab
         self._tokens = {trigger.token for trigger in triggers if trigger.kind == "token"}
         self._patterns = [_compile(trigger) for trigger in triggers if trigger.kind != "token"]
+        self._decoder = getincrementaldecoder("utf-8")("surrogateescape")  # keeps offsets in bytes exact
         self._text = ""
+        self._passed = 0  # characters in which no trigger is looked for any more
         self._read: list[tuple[int, int]] = []  # tokens of the text so far, and how many bytes it has before each
         self._n_bytes = 0
-        self._awake = False
 
     def allows(self, token: int) -> bool:
-        return not self._awake or self._grammar.allows(token)
+        return self._grammar is None or self._grammar.allows(token)
 
     def mask(self, logits: np.ndarray) -> np.ndarray:
-        return self._grammar.mask(logits) if self._awake else logits
+        return logits if self._grammar is None else self._grammar.mask(logits)
 
     def accept(self, token: int) -> None:
-        if self._awake:
+        if self._grammar is not None:
             self._grammar.accept(token)
         elif token in self._tokens:
-            self._awake = True
-            self._grammar.accept(token)
+            self._wake([(token, 0)], 0)
         elif self._patterns:
             self._watch(token)
 
     def forced(self) -> list[int]:
-        return self._grammar.forced() if self._awake else []
+        return [] if self._grammar is None else self._grammar.forced()
 
     def close(self) -> None:
-        self._grammar.close()
+        if self._grammar is not None:
+            self._grammar.close()
 
     def _watch(self, token: int) -> None:
         piece = self._vocab.piece(token, special=True)
         self._read.append((token, self._n_bytes))
         self._n_bytes += len(piece)
-        # incomplete characters stay as surrogates, so that offsets in bytes are exact
-        self._text = (_bytes(self._text) + piece).decode("utf-8", "surrogateescape")
-        for pattern in self._patterns:
-            start = self._find(pattern)
-            if start is not None:
-                self._wake(len(_bytes(self._text[:start])))
-                return
+        self._text += self._decoder.decode(piece)
+        found = [self._find(pattern) for pattern in self._patterns]
+        start = min((at for at in found if at is not None), default=None)
+        if start is None:
+            return
+        if self._wake(self._read, len(self._text[:start].encode("utf-8", "surrogateescape"))):
+            self._text, self._read = "", []
+        else:
+            self._passed = start + 1
 
     def _find(self, pattern: regex.Pattern[str]) -> int | None:
         """Where the constrained text begins: the first group that matched something, else the match."""
         try:
-            match = pattern.search(self._text, timeout=_SEARCH_SECONDS)
+            match = pattern.search(self._text, self._passed, timeout=_SEARCH_SECONDS)
         except TimeoutError:
             raise GrammarError(f"searching for the trigger {pattern.pattern!r:.80} takes too long") from None
         if match is None:
@@ -72,20 +79,25 @@ class LazyGrammar:
         groups = range(1, match.re.groups + 1)
         return match.start(next((group for group in groups if match.group(group)), 0))
 
-    def _wake(self, start: int) -> None:
-        """Read the text from byte `start` on: the rest of the token that `start` is in, then whole tokens."""
-        self._awake = True
-        for token, offset in self._read:
-            piece = self._vocab.piece(token, special=True)
-            if offset >= start:
-                self._grammar.accept(token)
-            elif offset + len(piece) > start:
-                self._grammar.feed(piece[start - offset :])
-        self._text, self._read = "", []
+    def _wake(self, read: list[tuple[int, int]], start: int) -> bool:
+        """Read the text from byte `start` on: the rest of the token that `start` is in, then whole tokens.
 
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+        Text that the constraint cannot follow was no beginning of what it describes: the sleep goes on.
+        """
+        grammar = self._make()
+        try:
+            for token, offset in read:
+                piece = self._vocab.piece(token, special=True)
+                if offset >= start:
+                    grammar.accept(token)
+                elif offset + len(piece) > start:
+                    grammar.feed(piece[start - offset :])
+        except GrammarError as problem:
+            log.info("a trigger is passed over, the text after it does not fit: %s", problem)
+            grammar.close()
+            return False
+        self._grammar = grammar
+        return True
 
 
 def _compile(trigger: Trigger) -> regex.Pattern[str]:
@@ -93,7 +105,7 @@ def _compile(trigger: Trigger) -> regex.Pattern[str]:
     if trigger.kind == "word":
         source = regex.escape(source)
     elif trigger.kind == "pattern_full":
-        source = f"^{source.removeprefix('^').removesuffix('$')}$"
+        source = rf"^(?:{source.removeprefix('^').removesuffix('$')})\Z"
     try:
         return regex.compile(source)
     except regex.error as problem:
