@@ -1,6 +1,7 @@
 """What goes wrong, as the client sees it: `{"error": {"code", "message", "type"}}` with the matching status."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -83,12 +84,12 @@ def translate(error: Exception) -> ApiError:
     return ApiError(500, f"Internal error: {type(error).__name__}")
 
 
-def answer(resp: Response, error: ApiError) -> None:
+def answer(resp: Response, error: ApiError, form: Callable[[ApiError], dict[str, Any]] = ApiError.body) -> None:
     """Turn `resp` into the JSON answer for `error`."""
     resp.status = error.code
     resp.content_type = JSON
     resp.stream = None
-    resp.data = encode(error.body())
+    resp.data = encode(form(error))
     if error.code in (429, 503):
         resp.set_header("Retry-After", RETRY_AFTER)
 
@@ -97,7 +98,7 @@ async def handle(req: Request, resp: Response, error: Exception, params: dict[st
     """Falcon's hook: the one place where exceptions become answers."""
     if isinstance(error, falcon.HTTPMethodNotAllowed) and error.headers:
         resp.set_headers(error.headers)
-    answer(resp, translate(error))
+    answer(resp, translate(error), getattr(req.context, "error_form", ApiError.body))
 
 
 def install(app: App[Request, Response]) -> None:

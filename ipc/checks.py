@@ -83,6 +83,8 @@ def _check_http(config: Config) -> None:
         path = getattr(http, name)
         if path is not None:
             _check_readable(BY_KEY[f"http.{name}"].name, path)
+    if http.responses_db is not None and not os.access(os.path.dirname(http.responses_db) or ".", os.W_OK):
+        raise ConfigError(f"{BY_KEY['http.responses_db'].name}: no writable folder for {http.responses_db}")
 
 
 def _check_ipc(config: Config) -> None:
