@@ -104,7 +104,12 @@ def events(text: str) -> list[Any]:
 
 @asynccontextmanager
 async def running(
-    folder: Path, script: Script | None = None, config: Config = CONFIG, *, wait: bool = True
+    folder: Path,
+    script: Script | None = None,
+    config: Config = CONFIG,
+    *,
+    vocab: TinyVocab | None = None,
+    wait: bool = True,
 ) -> AsyncIterator[Api]:
     """Application and engine, started and ended."""
     script = script or Script()
@@ -112,7 +117,7 @@ async def running(
     with FakeEngine(folder, script=script) as engine:
         client = AsyncClient(engine.address, engine.slab_path)
         try:
-            async with ASGIConductor(create_app(config, client, TinyVocab())) as http:
+            async with ASGIConductor(create_app(config, client, vocab or TinyVocab())) as http:
                 if wait:
                     await client.ready(5)
                 yield Api(http, engine, client)
@@ -121,12 +126,16 @@ async def running(
 
 
 def run(
-    test: Callable[[Api], Awaitable[None]], folder: Path, script: Script | None = None, config: Config = CONFIG
+    test: Callable[[Api], Awaitable[None]],
+    folder: Path,
+    script: Script | None = None,
+    config: Config = CONFIG,
+    vocab: TinyVocab | None = None,
 ) -> None:
     """Run one test coroutine."""
 
     async def main() -> None:
-        async with asyncio.timeout(20), running(folder, script, config) as api:
+        async with asyncio.timeout(20), running(folder, script, config, vocab=vocab) as api:
             await test(api)
 
     asyncio.run(main())

@@ -10,6 +10,7 @@ SPECIAL = {256: b"<s>", 257: b"</s>", 258: b"<pre>", 259: b"<suf>", 260: b"<mid>
 class TinyVocab:
     """The interface of `engine.vocab.Vocab` as far as the API uses it."""
 
+    special = SPECIAL
     n_tokens = 261
     add_eos = False
     bos: int | None = 256
@@ -29,15 +30,15 @@ class TinyVocab:
         """Bytes as tokens; special tokens' names as theirs when `parse_special`."""
         raw, tokens = text.encode(), [256] if add_special and self.add_bos else []
         while raw:
-            found = [t for t, name in SPECIAL.items() if parse_special and raw.startswith(name)]
+            found = [t for t, name in self.special.items() if parse_special and raw.startswith(name)]
             tokens.append(found[0] if found else raw[0])
-            raw = raw[len(SPECIAL[found[0]]) if found else 1 :]
+            raw = raw[len(self.special[found[0]]) if found else 1 :]
         return np.array(tokens, np.int32)
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """The bytes of one token."""
-        if token in SPECIAL:
-            return SPECIAL[token] if special else b""
+        if token in self.special:
+            return self.special[token] if special else b""
         return bytes([token])
 
     def pieces(self, special: bool) -> list[bytes]:
@@ -54,7 +55,7 @@ class TinyVocab:
 
     def attributes(self, token: int) -> int:
         """Bits of `llama_token_attr`: control or byte."""
-        return 8 if token in SPECIAL else 32
+        return 8 if token in self.special else 32
 
     def is_eog(self, token: int) -> bool:
         """Whether `token` ends a generation."""
