@@ -188,10 +188,12 @@ class Context:
         return data[:n]
 
     def state_set(self, seq: int, data: npt.NDArray[np.uint8] | bytes, flags: int = 0) -> bool:
-        """Put a copy that `state_get` made into `seq`. False when it does not fit; the sequence is empty then."""
+        """Put a copy that `state_get` made into `seq`. False when that fails; what the sequence holds then is undefined."""
         if seq in self._written_later or seq in self._read_later:
-            self.seq_rm(seq, -1, -1)
-            self._apply_later(seq)
+            if not flags:  # else it replaces a part of what is there
+                self.seq_rm(seq, -1, -1)
+            if not self._apply_later(seq):
+                return False
         source = np.frombuffer(data, np.uint8)
         n = llama.llama_state_seq_set_data_ext(self.ptr, source.ctypes.data, len(source), seq, flags)
         return n != 0

@@ -181,8 +181,12 @@ class Decoder:
                 break
             n_right += 1
         if n_draft:
-            self._memory.cut(slot, n_known + n_right)
+            cut = self._memory.cut(slot, n_known + n_right)
             self._speculation.judge(sequence, n_draft, n_right)
+            if cut < n_known + n_right:  # a sliding window has passed what was cut off: read again from there
+                slot.tokens.set(sequence.tokens[:-1])
+                slot.adapters = sequence.adapters
+                sequence.phase = Phase.PREFILL
         slot.tokens.append(token)
 
     def _draw(self, sequence: Sequence, slot: Slot, n_known: int, row: int) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 from engine.checkpoints import least_useful, wanted
 from engine.diskcache import DiskCache
+from engine.draft import Drafters
 from engine.hostcache import HostCache, automatic_limit
 from engine.identity import Identity
 from engine.memory import Move
@@ -27,6 +28,17 @@ ROOMY = 1 << 24
 def prompt(seed: int, n: int) -> list[int]:
     """`n` tokens that share no beginning with those of another seed."""
     return [1 + (seed * 7 + i * (seed + 3)) % 60 for i in range(n)]
+
+
+class HalfRight:
+    """Proposes three tokens of which only the first is what the model says."""
+
+    def propose(self, tokens: np.ndarray, limit: int) -> np.ndarray:
+        right = continuation(tokens.tolist(), 1)
+        return np.array([*right, 1 + right[0] % 60, 5], np.int32)[:limit]
+
+    def judged(self, n_draft: int, n_accepted: int) -> None:
+        pass
 
 
 def run(engine: StepEngine, tokens: list[int], n: int = 4, **fields: object) -> int:
@@ -116,6 +128,13 @@ def test_the_same_prompt_again_evaluates_its_end_only(kind: dict) -> None:
     engine = StepEngine(n_slots=1, n_ctx=2048, **kind)
     run(engine, prompt(1, 300), 40)
     assert run(engine, prompt(1, 300), 40) == (299 if not kind else 296)
+
+
+@MODES
+def test_a_wrong_draft_that_a_window_has_passed_is_read_again(unified: bool) -> None:
+    engine = StepEngine(n_ctx=512, n_swa=16, unified=unified, make_drafters=lambda: Drafters([HalfRight()]))
+    tokens = prompt(1, 100)
+    run(engine, tokens, 60)
 
 
 @KINDS
