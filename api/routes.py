@@ -19,6 +19,7 @@ from api.lora import LoadAdapter, LoraAdapters, OneAdapter
 from api.metrics import Metrics
 from api.models import Models
 from api.ollama import OllamaChat, OllamaGenerate
+from api.ollama_embed import OllamaEmbed, OllamaEmbeddings
 from api.ollama_models import Running, Show, Tags, Version
 from api.props import Props
 from api.rerank import Rerank
@@ -98,6 +99,8 @@ def ollama(service: Service) -> dict[str, Any]:
         "/api/ps": Running(service),
         "/api/show": Show(service),
         "/api/version": Version(),
+        "/api/embed": OllamaEmbed(service),
+        "/api/embeddings": OllamaEmbeddings(service),
     }
 
 
