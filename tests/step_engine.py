@@ -82,13 +82,66 @@ class FakeSlab:
     state = State.READY
     steps = 0
     active = 0
+    path = ""
 
     def put(self, vector: np.ndarray, owner: bytes) -> RowRef:
         return RowRef(0, 0, vector.astype("<f4").tobytes())
 
 
-class StepEngine:
+class Stepped:
     """`submit` tasks, `run` steps, read `text`, `final` and `tokens` of each."""
+
+    engine: Engine
+    server: FakeServer
+    slots: list[Slot]
+    _ids = 0
+
+    def submit(self, prompt: list[int], max_tokens: int | None = 4, client: bytes = b"c", **fields: object) -> int:
+        self._ids += 1
+        tokens = np.array(prompt, "<i4").tobytes()
+        sampling = fields.pop("sampling", None) or Sampling(temperature=0)
+        task = Task(self._ids, tokens, sampling, max_tokens=max_tokens, **fields)  # type: ignore[arg-type]
+        self.server.incoming.append((client, task))
+        return self._ids
+
+    def abort(self, task: int, client: bytes = b"c") -> None:
+        self.server.incoming.append((client, Abort(task)))
+
+    def step(self, n: int = 1) -> None:
+        for _ in range(n):
+            self.engine.step()
+
+    def run(self, limit: int = 2000) -> None:
+        """Step until nothing is left to do."""
+        for _ in range(limit):
+            self.engine.step()
+            if not self.server.incoming and not len(self.engine.sequences):
+                return
+        raise AssertionError(f"not done after {limit} steps")
+
+    def results(self, task: int, client: bytes = b"c") -> list[object]:
+        steps = [message for message in self.server.sent[client] if isinstance(message, Step)]
+        return [result for step in steps for result in step.results if result.id == task]
+
+    def admitted(self, task: int) -> bool:
+        return any(isinstance(result, Admitted) for result in self.results(task))
+
+    def tokens(self, task: int, client: bytes = b"c") -> list[int]:
+        return [token for r in self.results(task, client) if isinstance(r, Delta) for token in r.tokens]
+
+    def text(self, task: int, client: bytes = b"c") -> str:
+        return "".join(r.text for r in self.results(task, client) if isinstance(r, Delta))
+
+    def finals(self, task: int, client: bytes = b"c") -> list[Final]:
+        return [r for r in self.results(task, client) if isinstance(r, Final)]
+
+    def final(self, task: int, client: bytes = b"c") -> Final:
+        (final,) = self.finals(task, client)
+        return final
+
+
+class StepEngine(Stepped):
+    """An engine whose model is plain Python."""
 
     def __init__(
         self,
@@ -173,51 +226,7 @@ class StepEngine:
             controls=Controls(self.slots, self.metrics, sequences, vocab, self.server, lora, actions),  # type: ignore[arg-type]
             outbox=outbox,
         )
-        self._ids = 0
 
     def _clock(self) -> float:
         self.now += 0.01
         return self.now
-
-    def submit(self, prompt: list[int], max_tokens: int | None = 4, client: bytes = b"c", **fields: object) -> int:
-        self._ids += 1
-        tokens = np.array(prompt, "<i4").tobytes()
-        sampling = fields.pop("sampling", None) or Sampling(temperature=0)
-        task = Task(self._ids, tokens, sampling, max_tokens=max_tokens, **fields)  # type: ignore[arg-type]
-        self.server.incoming.append((client, task))
-        return self._ids
-
-    def abort(self, task: int, client: bytes = b"c") -> None:
-        self.server.incoming.append((client, Abort(task)))
-
-    def step(self, n: int = 1) -> None:
-        for _ in range(n):
-            self.engine.step()
-
-    def run(self, limit: int = 2000) -> None:
-        """Step until nothing is left to do."""
-        for _ in range(limit):
-            self.engine.step()
-            if not self.server.incoming and not len(self.engine.sequences):
-                return
-        raise AssertionError(f"not done after {limit} steps")
-
-    def results(self, task: int, client: bytes = b"c") -> list[object]:
-        steps = [message for message in self.server.sent[client] if isinstance(message, Step)]
-        return [result for step in steps for result in step.results if result.id == task]
-
-    def admitted(self, task: int) -> bool:
-        return any(isinstance(result, Admitted) for result in self.results(task))
-
-    def tokens(self, task: int, client: bytes = b"c") -> list[int]:
-        return [token for r in self.results(task, client) if isinstance(r, Delta) for token in r.tokens]
-
-    def text(self, task: int, client: bytes = b"c") -> str:
-        return "".join(r.text for r in self.results(task, client) if isinstance(r, Delta))
-
-    def finals(self, task: int, client: bytes = b"c") -> list[Final]:
-        return [r for r in self.results(task, client) if isinstance(r, Final)]
-
-    def final(self, task: int, client: bytes = b"c") -> Final:
-        (final,) = self.finals(task, client)
-        return final
