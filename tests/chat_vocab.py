@@ -27,12 +27,13 @@ TRANSCRIPT = (
     f'<tool_call>\n{{"name": "get_weather", "arguments": {ARGUMENTS[0]}}}\n</tool_call>\n'
     f'<tool_call>\n{{"name": "get_time", "arguments": {ARGUMENTS[1]}}}\n</tool_call>'
 )
+SPECIAL = {256: b"<s>", 257: b"</s>", TOOL_CALL: b"<tool_call>", TOOL_CALL_END: b"</tool_call>", THINK: b"<think>"}
 
 
 class ChatVocab(TinyVocab):
     """Byte tokens, and control tokens for the marks of calls and thinking."""
 
-    special = {256: b"<s>", 257: b"</s>", TOOL_CALL: b"<tool_call>", TOOL_CALL_END: b"</tool_call>", THINK: b"<think>"}
+    special = SPECIAL
 
     def __init__(self, template: str = TEMPLATE) -> None:
         super().__init__()

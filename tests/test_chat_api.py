@@ -42,6 +42,12 @@ async def chunks(api: Api, body: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def probabilities(found: list[dict[str, Any]]) -> list[Any]:
+    """The log-probabilities of all chunks."""
+    choices = [choice for one in found for choice in one["choices"]]
+    return [item for choice in choices if "logprobs" in choice for item in choice["logprobs"]["content"]]
+
+
 @pytest.mark.parametrize("path", [CHAT, "/chat/completions", "/api/chat"])
 def test_a_whole_answer(tmp_path: Path, path: str) -> None:
     async def test(api: Api) -> None:
@@ -163,8 +169,7 @@ def test_log_probabilities(tmp_path: Path) -> None:
         bare = (await api.json(CHAT, body))["choices"][0]["logprobs"]["content"]
         assert bare[0] == {**item, "top_logprobs": []}
         streamed = await chunks(api, body)
-        lists = [choice["logprobs"]["content"] for one in streamed for choice in one["choices"] if "logprobs" in choice]
-        assert sum(lists, []) == bare
+        assert probabilities(streamed) == bare
         assert "logprobs" not in (await api.json(CHAT, {**body, "logprobs": False}))["choices"][0]
 
     run(test, tmp_path, template=PLAIN)
@@ -173,8 +178,7 @@ def test_log_probabilities(tmp_path: Path) -> None:
 def test_probabilities_of_withheld_text_come_with_the_rest(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         found = await chunks(api, {**ASK, "logprobs": True})
-        lists = [choice["logprobs"]["content"] for one in found for choice in one["choices"] if "logprobs" in choice]
-        assert len(sum(lists, [])) == len(pieces(TRANSCRIPT))
+        assert len(probabilities(found)) == len(pieces(TRANSCRIPT))
 
     run(test, tmp_path, TRANSCRIPT)
 
