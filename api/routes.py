@@ -26,6 +26,7 @@ from api.rerank import Rerank
 from api.response_store import ResponseStore
 from api.responses import InputItems, Responses, ResponseTokens, StoredResponse
 from api.service import Service
+from api.slot_files import SlotFiles
 from api.slots import Slots
 from api.tokens import Detokenize, Tokenize
 from ipc.config import Config
@@ -48,6 +49,7 @@ def routes(service: Service, store: ResponseStore | None) -> dict[str, Any]:
         "/models": models,
         "/v1/models": models,
         "/slots": Slots(service, debug),
+        "/slots/{slot}": SlotFiles(service),
         "/completion": native,
         "/completions": native,
         "/v1/completions": text,
