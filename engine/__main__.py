@@ -26,6 +26,7 @@ from ipc.slab import Slab, State
 log = logging.getLogger("llamarada.engine")
 
 _BEAT_SECONDS = 0.25
+_SWITCH_SECONDS = 0.0005  # until the decode loop gets the interpreter from a thread that compiles a constraint
 _LOAD_MODES = {
     "auto": llama.LoadMode.AUTO,
     "none": llama.LoadMode.NONE,
@@ -62,6 +63,7 @@ def _config(argv: list[str]) -> Config:
 def _serve(config: Config) -> None:
     if config.model.path is None:
         raise ConfigError("no model: give --model FILE, or [model] path in the config file")
+    sys.setswitchinterval(_SWITCH_SECONDS)
     folder = make_run_dir(config)
     library.load(config.engine.library)
     if config.engine.numa is not None:

@@ -25,9 +25,12 @@ _KEPT = 64  # compiled constraints
 _THREADS = 3  # so that a slow constraint does not hold up the others
 _SECONDS = 10.0  # until a constraint that still compiles is refused
 _SETUP_SECONDS = 60.0  # more, while the vocabulary is still being read
-# A hostile constraint fails within tens of milliseconds of the decode loop's time.
-_LIMITS = llguidance.LLParserLimits(
-    max_items_in_row=1000, step_max_items=30_000, max_lexer_states=50_000, verbose_errors=False
+_N_STATES = 50_000  # of a lexer: about 100 MB, and half a second when all are made at once
+_LIMITS = llguidance.LLParserLimits(  # an ambiguous grammar fails within tens of milliseconds
+    max_items_in_row=1500, step_max_items=30_000, max_lexer_states=_N_STATES, verbose_errors=False
+)
+_JSON_LIMITS = llguidance.LLParserLimits(  # each optional property of an object takes four items
+    max_items_in_row=5000, step_max_items=50_000, max_lexer_states=_N_STATES, verbose_errors=False
 )
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
 
@@ -114,14 +117,15 @@ class Compiler:
 
     def _llg(self, constraint: Constraint) -> Compiled:
         tokenizer = self._tokenizer.result()
-        source = llg_source(constraint, lambda source: _errors(tokenizer, source))
-        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+        limits = _JSON_LIMITS if constraint.kind == "json_schema" else _LIMITS
+        source = llg_source(constraint, lambda source: _errors(tokenizer, source, limits))
+        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
         return LlgGrammar(matcher, tokenizer, self._vocab).clone
 
 
-def _errors(tokenizer: llguidance.LLTokenizer, source: str) -> str:
+def _errors(tokenizer: llguidance.LLTokenizer, source: str, limits: llguidance.LLParserLimits) -> str:
     """What is wrong with a source, also when that shows only with its first mask."""
-    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
     if not matcher.is_error() and not matcher.is_stopped():
         matcher.compute_ff_tokens()
         matcher.compute_bitmask()

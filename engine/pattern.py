@@ -5,7 +5,7 @@ import re
 from engine.grammar import GrammarError
 
 MAX_LEAST = 10_000  # characters that a pattern's counted repetitions force at least
-MAX_MOST = 1_000_000  # and at most
+MAX_MOST = 100_000  # and at most
 MAX_DEPTH = 100  # groups within groups
 MAX_LENGTH = 20_000  # characters of a pattern
 
@@ -81,7 +81,7 @@ class _Translator:
         self._last = least, most
         self._size = self._size[0] + least, self._size[1] + most
         if self._size[0] > MAX_LEAST or self._size[1] > MAX_MOST:
-            raise PatternError(f"the repetitions come to more than {MAX_LEAST} characters")
+            raise PatternError(f"the repetitions come to more than {MAX_LEAST} to {MAX_MOST} characters")
 
     def _repeat(self, match: re.Match[str]) -> None:
         (least, most), (all_least, all_most) = self._last, self._size
