@@ -171,9 +171,9 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(DEADLINE)
         self.http.close()
-        for path in self.files():
-            Path(path).unlink(missing_ok=True)
         if self._own_folder:
+            for path in self.files():
+                Path(path).unlink(missing_ok=True)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def files(self) -> list[str]:

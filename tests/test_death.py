@@ -18,7 +18,7 @@ from tests.server import Server, running, wait_for
 FAKE = "tests.live_engine"
 SLOTS = "3"
 ENGINES = ["fake", "real"]
-SHORT = {"prompt": "Once upon a time", "n_predict": 60, "stream": True, "ignore_eos": True}
+SHORT = {"prompt": "Once upon a time", "n_predict": 40, "stream": True, "ignore_eos": True}
 LONG = SHORT | {"n_predict": 900}
 
 
@@ -228,7 +228,7 @@ def test_engine_that_dies_again_and_again_is_started_again_and_again(server: Ser
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stop_lets_running_streams_end(start: Start, engine: str) -> None:
-    server = start(engine)
+    server = start(engine, "--shutdown-timeout", "60", env={"FAKE_STEP": "0.05"})
     with server.stream("/completion", SHORT) as events:
         next(events)
         server.signal(signal.SIGTERM)
