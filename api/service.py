@@ -12,7 +12,7 @@ from api.probs import Probs
 from api.schema import Schema
 from engine.vocab import Vocab
 from ipc.client import AsyncClient, EngineGone, State
-from ipc.config import Config
+from ipc.config import Config, ConfigError
 from ipc.messages import Welcome
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Service:
         self.vocab = vocab
         self.schema: Schema | None = None
         self.chat_model: ChatModel | None = None
+        self.chat_fault = ""  # why there will be none
         self.started = time.time()
         self.loading: asyncio.Task[None] | None = None
 
@@ -49,6 +50,7 @@ class Service:
                 config.engine_address(),
                 str(config.slab_path()),
                 hang_seconds=config.engine.hang_seconds,
+                admission_seconds=config.http.timeout,  # a large step may keep a healthy engine busy
                 max_open=config.http.worker_connections,
             )
         await self.client.start()
@@ -75,8 +77,16 @@ class Service:
                 log.warning("The vocabulary cannot be read yet: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
         self.probs = Probs(self.vocab.pieces(self.config.engine.special))
-        self.chat_model = await asyncio.to_thread(ChatModel, self.vocab, self.config.chat)
+        await self.load_chat()
         self.schema = Schema(self.config, self.vocab)
+
+    async def load_chat(self) -> None:
+        """Read the templates; without usable ones the other APIs go on."""
+        try:
+            self.chat_model = await asyncio.to_thread(ChatModel, self.vocab, self.config.chat)
+        except (ConfigError, ApiError) as error:
+            self.chat_fault = f"The chat template cannot be used: {error}"
+            log.error("%s", self.chat_fault)
 
     async def connected(self) -> None:
         """Wait for an engine that is ready but has not answered this worker yet: others may serve it already."""
@@ -116,7 +126,9 @@ class Service:
 
     @property
     def chat(self) -> ChatModel:
-        """Templates and formats of the chat APIs; raises 503 while there are none."""
+        """Templates and formats of the chat APIs; raises 503 while there are none, 500 if they are unusable."""
+        if self.chat_fault:
+            raise ApiError(500, self.chat_fault)
         if self.chat_model is None:
             raise ApiError(503, "Loading model")
         return self.chat_model

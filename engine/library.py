@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from engine import ctype, llama, paths
 from engine.defaults import check_defaults
 
 log = logging.getLogger("llama")
+SPINS = "1000"  # a few microseconds
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 FIX = "run ./build_llama.sh, or set LLAMARADA_LIB or [engine] library to a folder with the matching build"
 
@@ -90,6 +92,7 @@ def load(configured: str | None = None) -> Path:
     if "folder" in _loaded and configured is None:
         return _loaded["folder"]
     folder = find(configured)
+    _spare_the_cores()
     if "folder" in _loaded:
         if folder != _loaded["folder"]:
             raise LibraryError(f"libllama is already loaded from {_loaded['folder']}; a process can hold only one")
@@ -105,6 +108,16 @@ def load(configured: str | None = None) -> Path:
     llama.ggml_set_abort_callback(_abort_callback)
     _loaded["folder"] = folder
     return folder
+
+
+def _spare_the_cores() -> None:
+    """Let OpenMP threads that wait for each other sleep soon instead of spinning on a core that somebody needs.
+
+    Read by libgomp when it is loaded. A decode step has hundreds of barriers; with spinning threads and one busy
+    neighbour each of them lasts for a time slice, and decoding gets five to ten times slower (docs/benchmarks.md).
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def load_backends() -> None:
