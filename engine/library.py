@@ -3,7 +3,6 @@
 import ctypes
 import logging
 import os
-import os
 import re
 import sys
 from collections.abc import Iterator
