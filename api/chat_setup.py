@@ -4,10 +4,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from api.chat_errors import ChatError
 from api.chat_messages import Media
 from api.chat_prompt import ChatDefaults
 from api.safe_text import TextGuard
-from api.template import ChatTemplates, Tokens
+from api.template import ChatTemplate, ChatTemplates, Tokens, resolve
 from engine.vocab import Vocab
 from ipc.options import ConfigError
 from ipc.sections import ChatSection
@@ -50,6 +51,17 @@ def chosen_template(section: ChatSection) -> str | None:
         return Path(section.template_file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"chat.template_file: cannot read {section.template_file}: {error}") from error
+
+
+def check_template(section: ChatSection) -> None:
+    """Raise `ConfigError` for a configured template that no worker could use."""
+    chosen = chosen_template(section)
+    if chosen:
+        try:
+            ChatTemplate(resolve(chosen, section.jinja))
+        except ChatError as error:
+            name = "chat.template_file" if section.template is None else "chat.template"
+            raise ConfigError(f"{name}: {error.message}") from None
 
 
 def marks_of(vocab: Vocab) -> Tokens:

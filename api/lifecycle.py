@@ -19,6 +19,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger as GunicornLogger
 
+from api.chat_setup import check_template
 from api.listen import CannotListen, listen
 from engine import process
 from engine.download import located
@@ -214,6 +215,7 @@ def on_starting(server: Any) -> None:
     settings = ambient()
     logs.configure(settings.log, "master")
     try:
+        check_template(settings.chat)
         server.adopt(settings)
     except (process.Busy, CannotListen, ConfigError) as error:
         raise SystemExit(f"error: {error}") from None
