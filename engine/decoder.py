@@ -165,7 +165,7 @@ class Decoder:
             if sequence.finish is None and sequence.sampler.grammar is not None and not sequence.task.n_probs:
                 self._jump_ahead(sequence, slot)
         except GrammarError as problem:
-            self._sequences.fail(sequence, Error(500, "server_error", f"the constraint failed: {problem}"))
+            self._sequences.fail(sequence, Error(400, "invalid_request_error", f"the constraint failed: {problem}"))
             return
         if sequence.finish is not None:
             self._sequences.finish(sequence)
