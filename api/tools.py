@@ -1,6 +1,7 @@
 """Which tools an answer may, must or must not call, and the constraint that sees to it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from llguidance import LLMatcher
@@ -163,7 +164,7 @@ class Constrainer:
         """The grammar's text, once llguidance has taken it. Raises `Unenforceable`."""
         g = Grammar(self.specials)
         source = g.source(rule(g, wanted))
-        if reason := LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source)):
+        if reason := grammar_fault(source):
             raise Unenforceable("schema", reason.partition("\n")[0])
         return source
 
@@ -172,6 +173,13 @@ class Constrainer:
         if wake.kind == "word" and wake.text in self.specials:
             return Trigger("token", wake.text, self.specials[wake.text])
         return Trigger(wake.kind, wake.text)
+
+
+@lru_cache(maxsize=256)
+def grammar_fault(source: str) -> str:
+    """What llguidance has against a Lark grammar. Conversations repeat their tools, so it is remembered."""
+    found: str = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source))
+    return found
 
 
 def control_tokens(vocab: Vocab) -> dict[str, int]:
