@@ -40,7 +40,6 @@ CHAT = (
         "where thoughts go: none, auto, deepseek, deepseek-legacy",
         value="FORMAT",
         choices=("none", "auto", "deepseek", "deepseek-legacy"),
-        mark=LATER,
     ),
     Option(
         "chat.reasoning",
@@ -50,7 +49,6 @@ CHAT = (
         value="MODE",
         special=SWITCH,
         choices=("on", "off", "auto"),
-        mark=LATER,
         off="auto",
     ),
     Option(
@@ -59,7 +57,6 @@ CHAT = (
         "LLAMA_ARG_REASONING_EFFORT",
         "effort told to the template",
         value="LEVEL",
-        mark=LATER,
     ),
     Option(
         "chat.reasoning_budget",
@@ -69,7 +66,6 @@ CHAT = (
         value="N",
         special={"-1": None},
         low=0,
-        mark=LATER,
         off=None,
     ),
     Option(
@@ -78,7 +74,6 @@ CHAT = (
         "LLAMA_ARG_THINK_BUDGET_MESSAGE",
         "text put before the end of thoughts that were cut",
         value="S",
-        mark=LATER,
         off="",
     ),
     Option(
@@ -87,7 +82,6 @@ CHAT = (
         "LLAMA_ARG_REASONING_PRESERVE",
         "keep thoughts of earlier turns",
         no_flags=("--no-reasoning-preserve",),
-        mark=LATER,
     ),
     Option(
         "chat.skip_parsing",
@@ -95,7 +89,6 @@ CHAT = (
         "LLAMA_ARG_SKIP_CHAT_PARSING",
         "send everything as content",
         no_flags=("--no-skip-chat-parsing",),
-        mark=LATER,
         off=False,
     ),
     Option(
@@ -110,7 +103,6 @@ CHAT = (
         ("--parse-special-content",),
         "LLAMARADA_PARSE_SPECIAL_CONTENT",
         "let message texts contain control tokens",
-        mark=LATER,
         off=False,
     ),
 )
