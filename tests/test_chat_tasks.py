@@ -92,6 +92,18 @@ def test_faults_of_the_client(tmp_path: Path, body: dict[str, Any], message: str
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "", "\xff", '{"messages": [[]]}', '{"messages": [1]}'], ids=repr)
+def test_bodies_that_are_no_requests(tmp_path: Path, text: str) -> None:
+    async def test(api: Api) -> None:
+        headers = {"content-type": "text/plain"}  # which nobody looks at
+        result = await api.http.simulate_post(CHAT, body=text.encode("latin-1"), headers=headers)
+        assert result.status_code == 400
+        assert set(result.json["error"]) == {"code", "message", "type"}
+        assert (await api.get(CHAT)).status_code == 405
+
+    run(test, tmp_path)
+
+
 def test_what_the_engine_is_told_of_thinking(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         await api.json(CHAT, {**ASK, "max_tokens": 1})
