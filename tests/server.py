@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -178,7 +179,8 @@ class Server:
 
     def files(self) -> list[str]:
         """Files that the server has in its run folder and in shared memory, the lock aside."""
-        found = [*self.run_dir.glob("*"), *Path("/dev/shm").glob(f"llamarada-{os.getuid()}-{self.port}-*")]
+        mark = zlib.crc32(str(self.run_dir).encode())
+        found = [*self.run_dir.glob("*"), *Path("/dev/shm").glob(f"llamarada-{os.getuid()}-{self.port}-{mark:08x}-*")]
         return sorted(str(path) for path in found if path.name != "lock")
 
 
