@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.adapters import AdapterError, Adapters
 from engine.candidates import Candidates
@@ -14,7 +15,7 @@ from engine.regime import Regime
 from engine.sampler import Sampler
 from engine.sequence import Sequence
 from engine.vocab import Vocab
-from ipc.messages import Error, Task
+from ipc.messages import Error, Sampling, Task
 
 _RETRY = "the queue is full, try again later"
 
@@ -61,7 +62,7 @@ class Admission:
         self.compiler = compiler
         self._adapters = adapters
 
-    def check(self, task: Task, n_queued: int) -> np.ndarray:
+    def check(self, task: Task, n_waiting: int) -> np.ndarray:
         """The prompt's tokens. Raises Refusal."""
         if not self._limits.text:
             raise Refusal(Error(501, "not_supported_error", "this model makes embeddings, not text"))
@@ -75,7 +76,7 @@ class Admission:
             raise Refusal(self._too_long(n))
         if task.slot is not None and not 0 <= task.slot < self._limits.n_slots:
             raise invalid(f"Field 'id_slot': there is no slot {task.slot}, only 0 to {self._limits.n_slots - 1}")
-        if self._limits.max_queue is not None and n_queued >= self._limits.max_queue:
+        if self._limits.max_queue is not None and n_waiting >= self._limits.max_queue:
             raise Refusal(Error(429, "rate_limit_error", _RETRY))
         return prompt
 
@@ -88,12 +89,17 @@ class Admission:
         adapters = self._resolve(task, prompt)
         reasoning = Reasoning(task.reasoning, self._vocab) if task.reasoning is not None else None
         try:
-            sampler = Sampler(self._vocab, task.sampling, self._candidates, grammar, reasoning)
+            sampler = Sampler(self._vocab, self._bounded(task.sampling), self._candidates, grammar, reasoning)
         except ValueError as problem:
             raise invalid(f"Failed to initialize samplers: {problem}") from problem
         sequence = Sequence.of(client, task, prompt, sampler, self._clock())
         sequence.adapters = adapters
         return sequence
+
+    def _bounded(self, sampling: Sampling) -> Sampling:
+        """`sampling` with windows no longer than a context: libllama reserves all that they could hold."""
+        n, n_dry = (min(n, self._limits.n_ctx_slot) for n in (sampling.repeat_last_n, sampling.dry_penalty_last_n))
+        return replace(sampling, repeat_last_n=n, dry_penalty_last_n=n_dry)
 
     def _resolve(self, task: Task, prompt: np.ndarray) -> Regime:
         try:

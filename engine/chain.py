@@ -10,6 +10,7 @@ from engine.vocab import Vocab
 from ipc.messages import Sampling
 
 MIROSTAT_M = 100  # candidates that mirostat 1 estimates the distribution's shape from
+MOST_INFILL = 256  # candidates that infill compares with each other, which takes quadratic time
 
 
 def build(vocab: Vocab, sampling: Sampling, seed: int) -> Sampler:
@@ -41,7 +42,7 @@ def _samplers(vocab: Vocab, s: Sampling, seed: int) -> list[Sampler]:
         mirostat = llama.llama_sampler_init_mirostat_v2(seed, s.mirostat_tau, s.mirostat_eta)
         return [llama.llama_sampler_init_temp(s.temperature), mirostat]
     makers = _makers(vocab, s, seed)
-    listed = [makers[name]() for name in active(s) if name in makers]
+    listed = [makers[name]() for name in bounded(active(s)) if name in makers]
     if "adaptive_p" in s.samplers:
         last = llama.llama_sampler_init_adaptive_p(s.adaptive_target, s.adaptive_decay, seed)
     else:
@@ -62,6 +63,7 @@ def _makers(vocab: Vocab, s: Sampling, seed: int) -> dict[str, Callable[[], Samp
         "min_p": lambda: llama.llama_sampler_init_min_p(s.min_p, s.min_keep),
         "xtc": lambda: llama.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, s.min_keep, seed),
         "temperature": lambda: llama.llama_sampler_init_temp_ext(s.temperature, s.dynatemp_range, s.dynatemp_exponent),
+        "most_infill": lambda: llama.llama_sampler_init_top_k(MOST_INFILL),
         "infill": lambda: llama.llama_sampler_init_infill(vocab.ptr),
     }
 
@@ -101,6 +103,11 @@ def active(s: Sampling) -> list[str]:
         "temperature": s.temperature == 1 and s.dynatemp_range <= 0,
     }
     return [name for name in s.samplers if not idle.get(name, False)]
+
+
+def bounded(names: list[str]) -> list[str]:
+    """`names` with a limit before each infill sampler, which would hold up the engine on a whole vocabulary."""
+    return [each for name in names for each in (("most_infill", name) if name == "infill" else (name,))]
 
 
 def is_greedy(s: Sampling) -> bool:

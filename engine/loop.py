@@ -116,6 +116,11 @@ class Engine:
     def _n_open(self) -> int:
         return len(self.sequences) + len(self._compiling) + (len(self.embedder) if self.embedder is not None else 0)
 
+    @property
+    def _n_waiting(self) -> int:
+        """Tasks for which no slot is free; below zero, so many slots are free."""
+        return len(self.sequences.queue) + len(self._compiling) - sum(slot.idle for slot in self.slots)
+
     def _dispatch(self, client: bytes, message: ToEngine) -> None:
         match message:
             case Task():
@@ -145,7 +150,7 @@ class Engine:
         try:
             if (client, task.id) in self.sequences:
                 raise invalid(f"task id {task.id} is in use")
-            prompt = self.admission.check(task, len(self.sequences.queue))
+            prompt = self.admission.check(task, self._n_waiting)
             future = self.admission.compile(task)
             if future is not None:
                 self._compiling.append(_Compiling(client, task, prompt, future))

@@ -127,7 +127,8 @@ class Sampler:
             return int(logits.argmax())
         self._candidates.fill(logits, self._subset(logits))
         self._candidates.apply(self._chain)
-        return self._candidates.selected
+        token = self._candidates.selected
+        return token if logits[token] > -np.inf else int(logits.argmax())  # the chain's numbers overflowed
 
     def _subset(self, logits: np.ndarray) -> np.ndarray | None:
         """Ids that suffice. Punishing m known tokens can push at most m others up into the best k."""

@@ -1,10 +1,12 @@
 """The engine's behaviour on a model in plain Python: what a sequence generates shows what its KV really held."""
 
+import resource
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipc.messages import GetSlots, SlotsReply
+from ipc.messages import GetSlots, Sampling, SlotsReply
 from tests.fake_context import continuation
 from tests.step_engine import StepEngine
 
@@ -165,6 +167,26 @@ def test_a_full_queue_refuses_with_429() -> None:
     engine.run()
     codes = [final.error.code if (final := engine.final(task)).error else None for task in tasks]
     assert codes == [None, None, None, 429, 429]
+
+
+@pytest.mark.parametrize("max_queue", [0, 2])
+def test_a_task_that_finds_a_free_slot_needs_no_place_in_the_queue(max_queue: int) -> None:
+    engine = StepEngine(n_slots=3, n_ctx=128, max_queue=max_queue)
+    tasks = [engine.submit([1, 2], 20) for _ in range(7)]
+    engine.run()
+    assert sum(engine.final(task).error is None for task in tasks) == 3 + max_queue
+
+
+def test_penalties_look_back_no_further_than_a_context() -> None:
+    """libllama reserves all that a window could hold, so that a huge one would take all memory."""
+    engine = StepEngine(n_ctx=64)
+    most = 2**31 - 1
+    window = {"repeat_last_n": most, "dry_penalty_last_n": most, "dry_multiplier": 1.0, "presence_penalty": 1.0}
+    task = engine.submit([1, 2, 3], 4, sampling=Sampling(temperature=0, dry_sequence_breakers=[], **window))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    engine.run()
+    assert len(engine.tokens(task)) == 4
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB
 
 
 @pytest.mark.parametrize(

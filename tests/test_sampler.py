@@ -1,5 +1,6 @@
 """Sampling on a reduced candidate array equals libllama's full chain, token for token."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -161,3 +162,31 @@ def test_candidates_after_sampling_are_sorted_probabilities(vocab: Vocab, candid
         left = sampler.last_candidates(5)
     probabilities = [p for _, p in left]
     assert probabilities == sorted(probabilities, reverse=True) and 0 < sum(probabilities) <= 1.0001
+
+
+def test_infill_compares_only_the_likeliest(vocab: Vocab, candidates: Candidates) -> None:
+    """Comparing all tokens with each other would hold up the engine for minutes."""
+    row = rows(1, vocab.n_tokens, 1)[0]
+    begun = time.process_time()
+    token = sample_one(vocab, candidates, row, samplers=["infill"], seed=1)
+    assert time.process_time() - begun < 2
+    assert token in {int(row.argmax()), *vocab.eog}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 1e-45, "samplers": ["temperature"]},
+        {"temperature": 1e-45, "samplers": ["temperature", "typ_p"], "typical_p": 0.5},
+        {"temperature": 1e-45, "samplers": ["top_k", "temperature"], "top_k": 12},
+        {"samplers": ["infill"]},  # ends where nothing is likely, even if the end is banned
+    ],
+    ids=str,
+)
+def test_a_banned_token_is_not_drawn_whatever_the_chain_says(
+    vocab: Vocab, candidates: Candidates, fields: dict
+) -> None:
+    row = np.full(vocab.n_tokens, -np.inf, np.float32)
+    row[300:310] = np.linspace(1, 1.1, 10)
+    with closing(Sampler(vocab, Sampling(seed=1, **fields), candidates)) as sampler:
+        assert all(300 <= sampler.sample(row) < 310 for _ in range(3))
