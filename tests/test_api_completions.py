@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ipc.messages import Error, Sampling, Task
+from tests.acts import acts
 from tests.api_client import CONFIG, Api, events, run, until
 from tests.fake_engine import Script
 
@@ -86,6 +87,7 @@ def test_an_openai_stream(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@acts("stream_options")
 def test_usage_has_a_chunk_of_its_own_when_asked_for(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body: dict[str, Any] = {"prompt": "abc", "max_tokens": 1, "n": 2}
@@ -99,6 +101,7 @@ def test_usage_has_a_chunk_of_its_own_when_asked_for(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@acts("n_cmpl")
 def test_several_prompts_and_completions(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body = {"prompt": ["a", [1, 2]], "n": 2, "max_tokens": 1, "seed": 5}
@@ -137,6 +140,7 @@ def test_stop_words(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@acts("return_tokens", "response_fields")
 def test_optional_parts_of_a_native_answer(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         base = {"prompt": "abc", "n_predict": 2}
@@ -152,6 +156,7 @@ def test_optional_parts_of_a_native_answer(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@acts("verbose")
 def test_verbose_adds_the_native_result(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body = {"prompt": "abc", "max_tokens": 2, "verbose": True}
@@ -213,6 +218,7 @@ def test_the_stop_words_tokens_have_no_probabilities_in_a_whole_answer(tmp_path:
     run(test, tmp_path, Script(pieces=["a", "b", "c", "d"]))
 
 
+@acts("echo")
 def test_echo_scores_the_prompt(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body = {"prompt": "abcd", "echo": True, "logprobs": 1, "max_tokens": 1}
@@ -336,6 +342,7 @@ def test_a_client_that_leaves_before_a_whole_answer_aborts_its_tasks(tmp_path: P
     run(test, tmp_path, script)
 
 
+@acts("sse_ping_interval")
 def test_pings_while_a_stream_is_queued(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body = {"prompt": "a", "n_predict": 2, "sse_ping_interval": 1}
