@@ -1,4 +1,4 @@
-"""Models of a few hundred kilobytes with seeded random weights: one with sliding windows, a recurrent one, a hybrid.
+"""Models of a few hundred kilobytes with seeded random weights: dense, with sliding windows, recurrent, hybrid.
 
 Their text is nonsense, but always the same: greedy output tells whether the memory held what it should.
 """
@@ -14,6 +14,17 @@ PIECES = ["▁", *LETTERS, *(f"▁{letter}" for letter in LETTERS), "th", "he", 
 N_EMBD, N_LAYER, N_FF, N_HEAD, HEAD = 64, 4, 128, 4, 16
 N_CTX = 8192
 N_WINDOW = 48
+
+
+def write_dense(path: Path) -> Path:
+    """Plain attention (llama)."""
+    writer, weights = _begin(path, "llama")
+    _attention_settings(writer)
+    writer.add_rope_dimension_count(HEAD)
+    for layer in range(N_LAYER):
+        _attention(weights, layer)
+        _feed_forward(weights, layer)
+    return _finish(writer, weights)
 
 
 def write_window(path: Path) -> Path:
@@ -161,6 +172,7 @@ def _state_space(weights: _Weights, layer: int) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
+    "dense": write_dense,
     "window": write_window,
     "recurrent": write_recurrent,
     "hybrid": write_hybrid,
