@@ -8,6 +8,7 @@ import pytest
 
 from ipc.config import Config
 from ipc.messages import Task
+from tests.acts import acts
 from tests.api_client import CONFIG, Api, until
 from tests.api_client import run as run_api
 from tests.chat_answers import call_of, joined, without_ids
@@ -101,6 +102,7 @@ def test_usage_in_a_stream_is_one_more_chunk(tmp_path: Path) -> None:
         ("none", True, False),
     ],
 )
+@acts("reasoning_format")
 def test_thinking_and_calls(tmp_path: Path, form: str, stream: bool, apart: bool) -> None:
     async def test(api: Api) -> None:
         body = {**WITH_TOOLS, "reasoning_format": form}

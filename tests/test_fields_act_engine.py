@@ -9,8 +9,8 @@ import pytest
 from api.schema import Schema
 from engine.sequence import Sequence
 from ipc.config import Config
-from ipc.messages import Delta, EndReasoning, Failure, Progress, PromptProbs
-from tests.acts import acts
+from ipc.messages import EndReasoning, Failure, Progress, PromptProbs
+from tests.acts import Asked, acts
 from tests.fake_context import continuation
 from tests.step_engine import FakeAdapter, StepEngine
 from tests.tiny_vocab import TinyVocab
@@ -21,26 +21,16 @@ PROMPT = [1, 2, 3, 4, 5]
 FOREVER = {"n_predict": 200}
 
 
-class Asked(StepEngine):
-    """An engine that takes request bodies."""
+class Fake(Asked, StepEngine):
+    """Requests for the model in plain Python."""
 
-    def ask(self, body: dict[str, Any], prompt: list[int] | None = None, client: bytes = b"c") -> int:
-        """Submit one request; returns its task's id."""
-        params = SCHEMA.read({"temperature": 0, "n_predict": 4, "stream": True, **body})
-        (task,) = params.tasks(np.array(prompt or PROMPT))
-        self._ids += 1
-        task.id = self._ids
-        self.server.incoming.append((client, task))
-        return task.id
+    schema = SCHEMA
+
+    def ask(self, body: dict[str, Any], prompt: list[int] | None = None) -> int:
+        return super().ask(body, prompt or PROMPT)
 
     def answer(self, body: dict[str, Any], prompt: list[int] | None = None) -> int:
-        """Submit one request and run it to its end."""
-        task = self.ask(body, prompt)
-        self.run()
-        return task
-
-    def deltas(self, task: int) -> list[Delta]:
-        return [result for result in self.results(task) if isinstance(result, Delta)]
+        return super().answer(body, prompt or PROMPT)
 
 
 def text_of(tokens: list[int]) -> str:
@@ -50,14 +40,14 @@ def text_of(tokens: list[int]) -> str:
 @acts("n_predict")
 @pytest.mark.parametrize("name", ["n_predict", "max_tokens", "max_completion_tokens"])
 def test_the_token_cap_ends_with_limit(name: str) -> None:
-    engine = Asked()
+    engine = Fake()
     task = engine.answer({"n_predict": None, name: 3})
     assert (engine.tokens(task), engine.final(task).reason) == (continuation(PROMPT, 3), "limit")
 
 
 @acts("stream")
 def test_a_stream_comes_in_pieces() -> None:
-    engine = Asked()
+    engine = Fake()
     pieces, whole = (engine.deltas(engine.answer({"stream": stream})) for stream in (True, False))
     assert (len(pieces), len(whole)) == (4, 1)
     assert [token for delta in pieces for token in delta.tokens] == whole[0].tokens
@@ -65,7 +55,7 @@ def test_a_stream_comes_in_pieces() -> None:
 
 @acts("timings_per_token")
 def test_timings_come_with_every_token_when_asked_for() -> None:
-    engine = Asked()
+    engine = Fake()
     timed, plain = (engine.deltas(engine.answer({"timings_per_token": wanted})) for wanted in (True, False))
     assert [delta.timings.predicted_n for delta in timed if delta.timings] == [1, 2, 3, 4]
     assert not any(delta.timings for delta in plain)
@@ -73,7 +63,7 @@ def test_timings_come_with_every_token_when_asked_for() -> None:
 
 @acts("return_progress")
 def test_progress_is_told_while_the_prompt_is_read() -> None:
-    engine = Asked(n_ctx=256)
+    engine = Fake(n_ctx=256)
     for wanted in (True, False):
         task = engine.answer({"return_progress": wanted, "cache_prompt": False}, list(range(1, 41)))
         told = [result.processed for result in engine.results(task) if isinstance(result, Progress)]
@@ -82,7 +72,7 @@ def test_progress_is_told_while_the_prompt_is_read() -> None:
 
 @acts("cache_prompt")
 def test_a_prompt_is_read_again_without_the_cache() -> None:
-    engine = Asked()
+    engine = Fake()
     engine.answer({})
     assert [engine.final(engine.answer({"cache_prompt": cache})).timings.cache_n for cache in (True, False)] == [4, 0]
 
@@ -91,7 +81,7 @@ def test_a_prompt_is_read_again_without_the_cache() -> None:
 def test_a_long_enough_stretch_is_moved_to_its_new_place() -> None:
     begin, gone, rest = list(range(1, 11)), [40] * 6, list(range(20, 40))
     for shortest, cached in ((0, 10), (15, 29), (25, 10)):
-        engine = Asked(n_slots=1, n_ctx=256)
+        engine = Fake(n_slots=1, n_ctx=256)
         engine.answer({}, begin + gone + rest)
         assert engine.final(engine.answer({"n_cache_reuse": shortest}, begin + rest)).timings.cache_n == cached
 
@@ -100,7 +90,7 @@ def test_a_long_enough_stretch_is_moved_to_its_new_place() -> None:
 @pytest.mark.parametrize(("keep", "discard", "left"), [(5, 4, 4), (0, 3, 3), (-1, 2, 2), (6, 0, 12)])
 def test_a_context_shift_keeps_and_drops_as_asked(keep: int, discard: int, left: int) -> None:
     prompt = list(range(1, 11))
-    engine = Asked(n_slots=1, n_ctx=32, context_shift=True)
+    engine = Fake(n_slots=1, n_ctx=32, context_shift=True)
     task = engine.ask({"n_keep": keep, "n_discard": discard, **FOREVER}, prompt)
     while len(engine.tokens(task)) < 24:
         engine.step()
@@ -111,13 +101,13 @@ def test_a_context_shift_keeps_and_drops_as_asked(keep: int, discard: int, left:
 
 @acts("id_slot")
 def test_a_request_runs_in_the_slot_it_names() -> None:
-    engine = Asked(n_slots=3, n_ctx=256)
+    engine = Fake(n_slots=3, n_ctx=256)
     assert [engine.final(engine.answer({"id_slot": slot})).slot for slot in (2, 0, 1)] == [2, 0, 1]
 
 
 @acts("priority")
 def test_a_higher_priority_comes_first() -> None:
-    engine = Asked(n_slots=1)
+    engine = Fake(n_slots=1)
     engine.ask({"n_predict": 8})
     engine.step(2)
     low, high = engine.ask({"priority": -5}), engine.ask({"priority": 3})
@@ -132,7 +122,7 @@ def test_a_higher_priority_comes_first() -> None:
 )
 def test_time_limits_before_the_first_token(name: str, queued_ms: int, in_time: bool) -> None:
     """The one counts the queue, too; the other only the prompt."""
-    engine = Asked(n_slots=1, n_ctx=256)
+    engine = Fake(n_slots=1, n_ctx=256)
     engine.ask({"n_predict": 30})
     engine.step(2)
     waiting = engine.ask({name: 500})
@@ -144,26 +134,25 @@ def test_time_limits_before_the_first_token(name: str, queued_ms: int, in_time: 
     engine.step(2)
     engine.now += 600
     engine.run()
-    error = engine.final(reading).error
-    assert error is not None and (error.code, error.type) == (408, "timeout_error")
+    assert (engine.error(reading).code, engine.error(reading).type) == (408, "timeout_error")
 
 
 @acts("lora")
 def test_a_request_chooses_its_adapters() -> None:
-    engine = Asked(n_ctx=256)
+    engine = Fake(n_ctx=256)
     engine.adapters.add(FakeAdapter("a.gguf", 1), 0.0)  # type: ignore[arg-type]
     task = engine.answer({"lora": [{"id": 0, "scale": 1}]})
     assert engine.tokens(task) == continuation(PROMPT, 4, tag=1)
     assert engine.tokens(engine.answer({})) == continuation(PROMPT, 4)
-    error = engine.final(engine.answer({"lora": [{"id": 9, "scale": 1}]})).error
-    assert error is not None and error.code == 400 and "lora" in error.message
+    unknown = engine.error(engine.answer({"lora": [{"id": 9, "scale": 1}]}))
+    assert unknown.code == 400 and "lora" in unknown.message
 
 
 @acts("stop")
 @pytest.mark.parametrize("several", [False, True])
 def test_a_stop_string_ends_the_text_before_it(several: bool) -> None:
     text = text_of(continuation(PROMPT, 8))
-    engine = Asked()
+    engine = Fake()
     task = engine.answer({"stop": ["??", text[3:5], text[5]] if several else text[3:5], "n_predict": 8})
     assert engine.text(task) == text[:3]
     assert (engine.final(task).reason, engine.final(task).stopping_word) == ("word", text[3:5])
@@ -171,7 +160,7 @@ def test_a_stop_string_ends_the_text_before_it(several: bool) -> None:
 
 @acts("n_probs", "post_sampling_probs")
 def test_probabilities_come_with_every_token() -> None:
-    engine = Asked()
+    engine = Fake()
     raw = engine.deltas(engine.answer({"n_probs": 2}))
     after = engine.deltas(engine.answer({"n_probs": 2, "post_sampling_probs": True, "temperature": 1, "seed": 1}))
     for delta in raw:
@@ -185,7 +174,7 @@ def test_probabilities_come_with_every_token() -> None:
 
 @acts("prompt_logprobs")
 def test_the_prompt_is_scored_when_asked_for() -> None:
-    engine = Asked()
+    engine = Fake()
     for wanted in (2, None):
         results = engine.results(engine.answer({"prompt_logprobs": wanted, "n_predict": 1}))
         rows = [row for result in results if isinstance(result, PromptProbs) for row in result.rows]
@@ -201,7 +190,7 @@ def thinking(more: dict[str, Any]) -> dict[str, Any]:
 @acts("reasoning_budget_tokens", "reasoning_budget_start_tag", "reasoning_budget_end_tags", "reasoning_budget_message")
 @pytest.mark.parametrize(("budget", "message", "at"), [(3, "", 5), (0, "", 2), (3, chr(61), 6), (-1, "", None)])
 def test_thinking_ends_with_its_budget(budget: int, message: str, at: int | None) -> None:
-    engine = Asked()
+    engine = Fake()
     task = engine.answer(thinking({"reasoning_budget_tokens": budget, "reasoning_budget_message": message}))
     tokens = engine.tokens(task)
     if at is None:
@@ -214,7 +203,7 @@ def test_thinking_ends_with_its_budget(budget: int, message: str, at: int | None
 @acts("reasoning_control")
 def test_thinking_is_ended_from_outside_if_that_was_allowed() -> None:
     for allowed in (True, False):
-        engine = Asked()
+        engine = Fake()
         budget = {"reasoning_budget_tokens": None if allowed else 9, "reasoning_control": allowed}
         task = engine.ask(thinking(budget))
         while len(engine.tokens(task)) < 4:
