@@ -53,18 +53,8 @@ def assemble(
     vocab = model.vocab
     n_slot = slot_context(model, context, settings)
     slots = [Slot(i, n_slot) for i in range(settings.n_slots)]
-    memory = Memory(
-        context,
-        slots,
-        unified=settings.unified,
-        n_cells=context.n_ctx,
-        n_swa=model.n_swa,
-        partial=not (model.is_recurrent or model.is_hybrid),
-    )
+    memory = _memory(model, context, settings, slots)
     adapters = load_adapters(model, context, settings)
-    if settings.control_vector:
-        directions = control_vector.load(settings.control_vector, model.n_embd, model.n_layer)
-        context.set_control_vector(directions, settings.control_vector_layers)
     identity = identify(config.model.path, settings, config.model.override_kv, adapters)
     archive = open_archive(settings, slots, memory, identity)
     checkpoints = open_checkpoints(settings, memory, context.n_ubatch)
@@ -116,9 +106,23 @@ def assemble(
     )
 
 
+def _memory(model: Model, context: Context, settings: EngineSection, slots: list[Slot]) -> Memory:
+    return Memory(
+        context,
+        slots,
+        unified=settings.unified,
+        n_cells=context.n_ctx,
+        n_swa=model.n_swa,
+        partial=not (model.is_recurrent or model.is_hybrid),
+    )
+
+
 def load_adapters(model: Model, context: Context, settings: EngineSection) -> Adapters:
-    """The adapters of the configuration, with their scales (0 with `lora_init_without_apply`)."""
+    """The adapters of the configuration, with their scales (0 with `lora_init_without_apply`), and control vectors."""
     adapters = Adapters(context)
+    if settings.control_vector:
+        directions = control_vector.load(settings.control_vector, model.n_embd, model.n_layer)
+        context.set_control_vector(directions, settings.control_vector_layers)
     for entry in settings.lora:
         adapters.add(model.load_adapter(entry.path), 0.0 if settings.lora_init_without_apply else entry.scale)
     return adapters
