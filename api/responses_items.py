@@ -77,6 +77,8 @@ def read_message(item: Item, place: str) -> Message:
     if role not in ("user", "system", "developer", "assistant"):
         raise invalid(f"{place}.role: must be user, assistant, system or developer, but is {role!r:.60}")
     content = item.get("content")
+    if content is None and role == "assistant":
+        return {"role": role}
     if content is None:
         raise invalid(f"{place}: 'content' is required")
     if isinstance(content, str):

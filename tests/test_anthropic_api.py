@@ -188,6 +188,18 @@ def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
     run(test, tmp_path, "x" * 30000, template=PLAIN)
 
 
+def test_null_means_absent(tmp_path: Path) -> None:
+    names = ("system", "stop_sequences", "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p", "stream",
+             "metadata", "output_config", "service_tier", "chat_template_kwargs", "model")  # fmt: skip
+
+    async def test(api: Api) -> None:
+        plain, same = [await api.json(PATH, body) for body in (ASK, {**ASK, **dict.fromkeys(names)})]
+        assert plain.pop("id") != same.pop("id")
+        assert plain == same
+
+    run(test, tmp_path, template=PLAIN)
+
+
 def test_what_goes_to_the_engine(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         await api.json(PATH, {**ASK, "top_k": 7, "thinking": {"type": "enabled", "budget_tokens": 5}})

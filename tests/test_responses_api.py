@@ -10,7 +10,7 @@ from ipc.config import Config
 from ipc.messages import Abort, Error
 from tests.api_client import CONFIG, Api, until
 from tests.chat_vocab import THOUGHT, TRANSCRIPT
-from tests.wire_events import PLAIN, named_events, prompt_of, response_of, run, task_of
+from tests.wire_events import PLAIN, named, named_events, prompt_of, response_of, run, task_of
 
 PATH = "/v1/responses"
 ASK = {"input": "hi"}
@@ -89,7 +89,7 @@ def test_progress_and_timings(tmp_path: Path) -> None:
         (progress,) = [event for event in events if "prompt_progress" in event]
         assert progress["type"] == "response.in_progress"
         assert progress["prompt_progress"]["total"] == 2
-        assert sum("timings" in event for event in events) == 2
+        assert "timings" in next(event for event in events if event["type"] == "response.output_text.delta")
 
     run(test, tmp_path, template=PLAIN)
 
@@ -140,6 +140,20 @@ def test_an_engine_that_dies_fails_the_response(tmp_path: Path) -> None:
         assert '"error":{"code":503' in last
 
     run(test, tmp_path, "x" * 3000, template=PLAIN)
+
+
+def test_an_engine_that_dies_before_it_says_anything_fails_the_response(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        api.engine.script.hold = True
+        async with api.open(PATH, ASK) as stream:
+            assert (await stream.part()).startswith(b":"), "the headers are out"
+            api.engine.die()
+            events = named(await stream.rest())
+        kinds = ["response.created", "response.in_progress", "response.failed", "error"]
+        assert [event["type"] for event in events] == kinds
+        assert events[2]["response"]["error"]["message"]
+
+    run(test, tmp_path, template=PLAIN)
 
 
 def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
@@ -234,6 +248,33 @@ def test_what_is_not_to_be_stored_is_not(tmp_path: Path) -> None:
         assert (await api.get(f"/v1/responses/{answer['id']}")).status_code == 404
 
     run(test, tmp_path, config=stored(tmp_path), template=PLAIN)
+
+
+def test_null_means_absent(tmp_path: Path) -> None:
+    names = ("instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "previous_response_id",
+             "reasoning", "store", "stream", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p",
+             "truncation", "user", "include", "background", "conversation", "prompt", "model")  # fmt: skip
+
+    async def test(api: Api) -> None:
+        plain, same = [await api.json(PATH, body) for body in (ASK, {**ASK, **dict.fromkeys(names)})]
+        for answer in (plain, same):
+            for name in ("id", "created_at", "completed_at", "timings"):
+                del answer[name]
+            del answer["output"][0]["id"]
+        assert plain == same
+
+    run(test, tmp_path, template=PLAIN)
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '"x"', "", '{"input":' + "[" * 5000], ids=lambda body: body[:12])
+def test_bodies_that_are_no_requests(tmp_path: Path, body: str) -> None:
+    async def test(api: Api) -> None:
+        for path in (PATH, "/v1/messages", "/api/chat"):
+            result = await api.http.simulate_post(path, body=body)
+            assert result.status_code == 400
+            assert result.json["error"]
+
+    run(test, tmp_path, template=PLAIN)
 
 
 def test_sampling_goes_to_the_engine(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def chat(**body: Any) -> dict[str, Any]:
             [{"role": "assistant", "content": "yes"}],
         ),
         ([{"type": "reasoning", "summary": [], "encrypted_content": "xyz"}], []),
+        ([{"role": "assistant", "content": None}, CALL], [{"role": "assistant", "tool_calls": [TOOL_CALL]}]),
         (
             [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "so"}]}],
             [{"role": "assistant", "reasoning_content": "so"}],
