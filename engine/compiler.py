@@ -4,7 +4,7 @@ import ctypes
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from ipc.messages import Constraint
 _KEPT = 64  # compiled constraints
 _THREADS = 3  # so that a slow constraint does not hold up the others
 _SECONDS = 10.0  # until a constraint that still compiles is refused
+_CLOSE_SECONDS = 5.0
 _SETUP_SECONDS = 60.0  # more, while the vocabulary is still being read
 _N_STATES = 50_000  # of a lexer: about 100 MB, and half a second when all are made at once
 _LIMITS = llguidance.LLParserLimits(  # an ambiguous grammar fails within tens of milliseconds
@@ -98,17 +99,20 @@ class Compiler:
         return self.submit(constraint).result()
 
     def close(self) -> None:
+        """End the threads; those that still read the vocabulary first, for it may be freed afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        wait([self._tokenizer, self._pieces], _CLOSE_SECONDS)
 
     def _compile(self, constraint: Constraint) -> Compiled:
         try:
             return self._gbnf(constraint.text) if constraint.kind == "gbnf" else self._llg(constraint)
         except GrammarError as problem:
-            raise GrammarError(_PREFIXES.get(constraint.kind, _PREFIX) + str(problem)) from None
+            text = _PREFIXES.get(constraint.kind, _PREFIX) + str(problem)
+        raise GrammarError(text)  # alone: the failure is kept, and must not keep what led to it
 
     def _gbnf(self, text: str) -> Compiled:
         gbnf = parse_gbnf(text, self._token_of, self._vocab.n_tokens)
-        compiled = CompiledGbnf.of(gbnf, self._pieces.result())
+        compiled = CompiledGbnf(gbnf, self._pieces.result())
         return lambda: GbnfGrammar(compiled, self._vocab)
 
     def _token_of(self, text: str) -> int | None:
