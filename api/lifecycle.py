@@ -23,7 +23,7 @@ from api.chat_setup import check_template
 from api.listen import CannotListen, listen
 from engine import process
 from engine.download import located
-from engine.policy import FIRST_DELAY, GAVE_UP, KILL_GRACE, LONGEST_DELAY, TERMINATE_GRACE
+from engine.policy import FIRST_DELAY, GAVE_UP, KILL_GRACE, LONGEST_DELAY, TERMINATE_GRACE, terminate_grace
 from ipc import config, logs
 from ipc.config import Config, ConfigError
 
@@ -141,7 +141,7 @@ class Master(Arbiter):  # type: ignore[misc]
             self._finish()
             return
         drain = self.settings.http.shutdown_timeout
-        self.stop_by = time.monotonic() + drain + TERMINATE_GRACE + KILL_GRACE + 1
+        self.stop_by = time.monotonic() + drain + terminate_grace(self.settings.engine) + KILL_GRACE + 1
         self.supervisor.send_signal(signal.SIGTERM)
 
     def handle_int(self) -> None:

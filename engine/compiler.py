@@ -101,7 +101,8 @@ class Compiler:
     def close(self) -> None:
         """End the threads; those that still read the vocabulary first, for it may be freed afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        wait([self._tokenizer, self._pieces], _CLOSE_SECONDS)
+        setup: list[Future[Any]] = [self._tokenizer, self._pieces]
+        wait(setup, _CLOSE_SECONDS)
 
     def _compile(self, constraint: Constraint) -> Compiled:
         try:

@@ -6,12 +6,15 @@ Every happening arrives as an event with its time; the answer is what to do now.
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ipc.config import EngineSection
+
 FIRST_DELAY = 0.2  # s before the first restart; doubles with each one
 LONGEST_DELAY = 30.0
 HEALTHY_AFTER = 60.0  # s of readiness that make the next restart quick again
 STEP_HANG_FACTOR = 12  # a loop that is alive but finishes no step may take this much longer than a silent one
 LOAD_HANG = 600.0  # s of a load without any progress
 TERMINATE_GRACE = 2.0  # s between SIGTERM and SIGKILL
+SAVE_GRACE = 25.0  # the same for an engine that writes its prompts to disk before it ends
 KILL_GRACE = 5.0  # s after SIGKILL in which the kernel must end the process
 CLOCK_STEP = 1.0  # s counted at most between two pulses: time that the supervisor itself was frozen proves nothing
 
@@ -40,6 +43,11 @@ class Action(Enum):
     KILL = auto()
 
 
+def terminate_grace(settings: EngineSection) -> float:
+    """How long an engine with these settings has to end after SIGTERM."""
+    return TERMINATE_GRACE if settings.cache_disk is None else SAVE_GRACE
+
+
 @dataclass(frozen=True, slots=True)
 class Pulse:
     """What the slab's header says; `beat`, `steps` and `progress` matter by their changes only."""
@@ -52,10 +60,13 @@ class Pulse:
 
 
 class Policy:
-    """Decides for one engine process. `hang`: seconds of silence that mean one; `drain`: seconds that a stop waits."""
+    """Decides for one engine process. `hang`: seconds of silence that mean one; `drain`: seconds that a stop waits.
 
-    def __init__(self, hang: float, drain: float) -> None:
-        self.hang, self.drain = hang, drain
+    `grace`: seconds that the engine then has to end.
+    """
+
+    def __init__(self, hang: float, drain: float, grace: float = TERMINATE_GRACE) -> None:
+        self.hang, self.drain, self.grace = hang, drain, grace
         self.phase = Phase.WAITING
         self.been_ready = False
         self.stopping = False
@@ -152,7 +163,7 @@ class Policy:
         return ""
 
     def _terminate(self, now: float, reason: str) -> list[Action]:
-        self.phase, self.due, self.reason = Phase.TERMINATED, now + TERMINATE_GRACE, reason
+        self.phase, self.due, self.reason = Phase.TERMINATED, now + self.grace, reason
         return [Action.TERMINATE]
 
     def _kill(self, now: float, reason: str) -> list[Action]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine import process
-from engine.policy import Action, Phase, Policy, Pulse
+from engine.policy import Action, Phase, Policy, Pulse, terminate_grace
 from ipc import config, logs
 from ipc.slab import Slab, SlabError, State, announce_drain
 
@@ -187,7 +187,11 @@ def main() -> int:
     return Supervisor(
         command=process.python(os.environ.get(ENGINE_MODULE, "engine")),
         env=engine_environment(os.environ),
-        policy=Policy(hang=settings.engine.hang_seconds, drain=settings.http.shutdown_timeout),
+        policy=Policy(
+            hang=settings.engine.hang_seconds,
+            drain=settings.http.shutdown_timeout,
+            grace=terminate_grace(settings.engine),
+        ),
         gauge=Gauge(str(settings.slab_path())),
         files=[settings.engine_address().removeprefix("ipc://"), str(settings.run_dir() / "engine.lock")],
     ).run()
