@@ -8,7 +8,7 @@ from msgspec import Struct
 from api.chat_adapt import adapt
 from api.chat_errors import ChatError
 from api.chat_messages import Media, MediaPart, Message, parse_messages
-from api.chat_tools import TOOL_FORMAT, parse_tools, with_tool_prompt
+from api.chat_tools import TOOL_FORMAT, parse_tools, with_plain_calls, with_tool_prompt
 from api.continuation import Mode, continuation_mode, continued_prompt
 from api.safe_text import SafeInputs, SafeText, TextGuard
 from api.template import ChatTemplate, ChatTemplates, suffix_between
@@ -94,8 +94,11 @@ class Rendering:
         self.tools = inputs.tools
         self.tool_format: str | None = None
         self.turns = inputs.messages
-        if self.tools and not template.capabilities.supports_tools:
+        able = template.capabilities
+        if self.tools and not able.supports_tools:
             self.teach_tools()
+        elif not able.supports_tool_calls and any("tool_calls" in turn for turn in self.turns):
+            self.turns = with_plain_calls(self.turns)
 
     def teach_tools(self) -> None:
         """Describe the tools in the messages, as the template does not."""

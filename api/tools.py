@@ -19,6 +19,7 @@ from ipc.messages import Constraint, Trigger
 
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 CONTROL, USER_DEFINED = 1 << 3, 1 << 4  # of `llama_token_attr`
+OPENING = {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref"}
 MODES = ("auto", "none", "required")
 
 
@@ -106,7 +107,7 @@ class Constrainer:
         """The constraint for calls, with a `schema` for an answer that is no call; None where neither is asked for."""
         if not choice.active:
             return None if schema is None else self.answer(self.checked(schema, "response_format"))
-        forms = {name: self.checked(form, f"tool '{name}'") for name, form in choice.schemas.items()}
+        forms = {name: self.checked(parameters(form), f"tool '{name}'") for name, form in choice.schemas.items()}
         wanted = Wanted(forms, choice.parallel)
         if choice.mode == "required":
             return self.compiled(wanted, lambda g, w: self.format.calls_rule(g, w, self.start))
@@ -173,6 +174,13 @@ class Constrainer:
         if wake.kind == "word" and wake.text in self.specials:
             return Trigger("token", wake.text, self.specials[wake.text])
         return Trigger(wake.kind, wake.text)
+
+
+def parameters(form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A function's schema; one that lists no parameters takes none, though JSON Schema would allow any."""
+    if form.get("properties") == {} and not set(form) & OPENING:
+        return {**form, "additionalProperties": False}
+    return form
 
 
 @lru_cache(maxsize=256)

@@ -149,6 +149,13 @@ def test_tools_are_taught_where_the_template_has_no_place_for_them() -> None:
     assert "<tool_call>" in built.prompt.text
 
 
+@pytest.mark.parametrize("family", ["chatml", "gemma", "phi4"])
+def test_earlier_calls_stay_in_a_conversation_that_has_no_tools_any_more(family: str) -> None:
+    text = prompt(family, messages=[QUESTION, CALL, {"role": "tool", "content": "42 degrees"}]).prompt.text
+    assert CALL["tool_calls"][0]["function"]["name"] in text
+    assert "<tool_response>\n42 degrees\n</tool_response>" in text
+
+
 def test_null_options_are_as_if_absent() -> None:
     names = "tools tool_choice chat_template_kwargs reasoning_effort continue_final_message add_generation_prompt"
     with_nulls = prompt("qwen3", messages=[HELLO], **dict.fromkeys(names.split()))

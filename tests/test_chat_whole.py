@@ -54,6 +54,9 @@ def forced(text: str) -> dict[str, str]:
     return {"grammar": f'root ::= "{escaped}"'}
 
 
+SAME = {"temperature": 0, "cache_prompt": False}  # a cached prompt gives logits that differ in the last digits
+
+
 def answer(server: Server, body: dict[str, Any]) -> Any:
     """The decoded answer, which must be a success."""
     response = server.post(CHAT, {"messages": ASKED, **body})
@@ -88,13 +91,14 @@ def client(server: Server) -> openai.OpenAI:
 
 def test_the_openai_client(server: Server) -> None:
     create = client(server).chat.completions.create
-    whole = create(model="any", messages=ASKED, max_tokens=5, temperature=0, logprobs=True, top_logprobs=2)
+    options: Any = {"temperature": 0, "extra_body": {"cache_prompt": False}}
+    whole = create(model="any", messages=ASKED, max_tokens=5, logprobs=True, top_logprobs=2, **options)
     assert whole.model == "demo"
     assert whole.usage is not None
     assert (whole.usage.completion_tokens, whole.choices[0].finish_reason) == (5, "length")
     assert whole.choices[0].logprobs is not None
     assert len(whole.choices[0].logprobs.content or []) == 5
-    stream = create(model="any", messages=ASKED, max_tokens=5, temperature=0, stream=True)
+    stream = create(model="any", messages=ASKED, max_tokens=5, stream=True, **options)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == whole.choices[0].message.content
     with pytest.raises(openai.BadRequestError, match="exceeds the available context size"):
         create(model="any", messages=[{"role": "user", "content": "hello " * 600}], stream=True)
@@ -202,7 +206,7 @@ def test_a_thought_and_two_calls_are_the_same_whole_and_streamed(thinker: Server
         "tools": [WEATHER, TIME],
         "tool_choice": "required",
         "parallel_tool_calls": True,
-        "temperature": 0,
+        **SAME,
         "max_tokens": 110,
         "reasoning_budget_tokens": 12,
         "reasoning_budget_message": " So be it.",
@@ -230,7 +234,7 @@ def test_a_forced_transcript_with_thinking(thinker: Server) -> None:
 def test_a_schema_waits_for_the_end_of_the_thinking(thinker: Server) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    body = {"response_format": form, "max_tokens": 60, "reasoning_budget_tokens": 5, "temperature": 0}
+    body = {"response_format": form, "max_tokens": 60, "reasoning_budget_tokens": 5, **SAME}
     whole = choice(thinker, body)
     assert whole["message"]["reasoning_content"]
     assert set(json.loads(whole["message"]["content"])) == {"ok"}
@@ -308,6 +312,8 @@ def test_answers_that_cannot_be_read_are_no_errors(server: Server) -> None:
     schema = {"type": "object", "properties": {"a": pattern}, "required": ["a"]}
     whole = choice(server, {"json_schema": schema, "max_tokens": 60, "temperature": 0})
     assert json.loads(whole["message"]["content"]) == {"a": "hello there indeed\\!"}
+    none = choice(server, {"tools": [tool("a")], "tool_choice": "required", "max_tokens": 60})
+    assert json.loads(none["message"]["tool_calls"][0]["function"]["arguments"]) == {}
     for limit in range(1, 16):
         cut = choice(server, {"tools": [WEATHER], "tool_choice": "required", "max_tokens": limit})
         assert cut["finish_reason"] == "length"
