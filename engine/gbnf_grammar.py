@@ -1,7 +1,5 @@
 """A GBNF grammar's state within one sequence, and its masks over the whole vocabulary."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.gbnf_machine import DEAD, UNKNOWN, Machine
@@ -17,7 +15,7 @@ class Masks:
     """Which tokens may come next in a state of one machine."""
 
     def __init__(self, machine: Machine, pieces: Pieces) -> None:
-        self._machine = machine
+        self.machine = machine
         self._pieces = pieces
         atoms = np.searchsorted(np.array(machine.gbnf.cuts), pieces.chars, "right")
         self._atoms = [atoms[level.chars] for level in pieces.levels]
@@ -39,7 +37,7 @@ class Masks:
         mask = np.zeros(n_tokens, bool)
         mask[pieces.tokens] = states[pieces.nodes] >= 0
         self._finish_cut(states, mask)
-        for negated, token in self._machine.names_tokens(state):
+        for negated, token in self.machine.names_tokens(state):
             named = np.arange(n_tokens) == token
             mask |= pieces.spoken & (~named if negated else named)
         return mask
@@ -62,13 +60,13 @@ class Masks:
         if not len(alive):
             return False
         before, by = parents[alive], atoms[alive]
-        after = self._machine.table[before, by]
+        after = self.machine.table[before, by]
         unknown = np.flatnonzero(after == UNKNOWN)
         if len(unknown):
-            n_atoms = self._machine.gbnf.n_atoms
+            n_atoms = self.machine.gbnf.n_atoms
             for pair in np.unique(before[unknown].astype(np.int64) * n_atoms + by[unknown]).tolist():
-                self._machine.step(*divmod(pair, n_atoms))
-            after = self._machine.table[before, by]
+                self.machine.step(*divmod(pair, n_atoms))
+            after = self.machine.table[before, by]
         here[alive] = after
         return True
 
@@ -82,8 +80,8 @@ class Masks:
             mask[cut.tokens[i]] = known[key]
 
     def _goes_on(self, state: int, rest: str, tail: bytes) -> bool:
-        state = walk(self._machine, state, rest)
-        return state != DEAD and (not tail or may_begin(self._machine, state, tail))
+        state = walk(self.machine, state, rest)
+        return state != DEAD and (not tail or may_begin(self.machine, state, tail))
 
 
 def walk(machine: Machine, state: int, text: str) -> int:
@@ -102,26 +100,24 @@ def may_begin(machine: Machine, state: int, tail: bytes) -> bool:
     return bool(machine.allowed[state] >> low & ((1 << (high - low + 1)) - 1))
 
 
-@dataclass(frozen=True, slots=True)
 class CompiledGbnf:
-    """What sequences with the same grammar share. The machine belongs to the decode loop's thread."""
+    """What sequences with the same grammar share; once it is made it belongs to the decode loop's thread."""
 
-    gbnf: Gbnf
-    pieces: Pieces
-    machine: Machine
-    masks: Masks
-
-    @classmethod
-    def of(cls, gbnf: Gbnf, pieces: Pieces) -> "CompiledGbnf":
+    def __init__(self, gbnf: Gbnf, pieces: Pieces) -> None:
         """Raises GrammarError when the grammar is too ambiguous to begin with."""
-        machine = Machine(gbnf)
-        masks = Masks(machine, pieces)
-        masks.of(machine.start)
-        return cls(gbnf, pieces, machine, masks)
+        self.pieces = pieces
+        self._gbnf = gbnf
+        self.masks = self._fresh()
+        self.masks.of(self.masks.machine.start)
 
-    def fresh(self) -> "CompiledGbnf":
-        """The same grammar with nothing known yet."""
-        return self.of(self.gbnf, self.pieces)
+    def renewed(self, full: Machine) -> Masks:
+        """Masks and machine to use in the place of a machine that has grown too large."""
+        if self.masks.machine is full:
+            self.masks = self._fresh()
+        return self.masks
+
+    def _fresh(self) -> Masks:
+        return Masks(Machine(self._gbnf), self.pieces)
 
 
 class GbnfGrammar:
@@ -134,8 +130,9 @@ class GbnfGrammar:
 
     def __init__(self, compiled: CompiledGbnf, vocab: Vocab) -> None:
         self._compiled = compiled
+        self._masks = compiled.masks
         self._vocab = vocab
-        self._state = compiled.machine.start
+        self._state = self._machine.start
         self._tail = b""  # of a character whose other bytes are still to come
         self._seen: tuple[int, tuple[int, bytes] | None] | None = None  # the last token asked about, and its answer
 
@@ -146,9 +143,9 @@ class GbnfGrammar:
         return self._seen[1] is not None
 
     def mask(self, logits: np.ndarray) -> np.ndarray:
-        self._compiled.machine.begin()
+        self._machine.begin()
         n = self._vocab.n_tokens
-        allowed = self._mask_within_character() if self._tail else self._compiled.masks.of(self._state)
+        allowed = self._mask_within_character() if self._tail else self._masks.of(self._state)
         masked = np.full_like(logits, -np.inf)
         np.copyto(masked[:n], logits[:n], where=allowed)
         if self._may_end():
@@ -166,7 +163,7 @@ class GbnfGrammar:
 
     def feed(self, text: bytes) -> None:
         """Follow text that is not cut into tokens. Raises GrammarError."""
-        self._compiled.machine.begin()
+        self._machine.begin()
         after = self._spelled(text)
         if after is None:
             raise GrammarError(f"the grammar does not allow {text.decode('utf-8', 'replace')[:40]!r} here")
@@ -174,7 +171,7 @@ class GbnfGrammar:
 
     def forced(self) -> list[int]:
         """The end, where nothing else may come and there is one way to say it."""
-        machine, state = self._compiled.machine, self._state
+        machine, state = self._machine, self._state
         ends = self._vocab.eog
         if len(ends) == 1 and self._may_end() and not machine.allowed[state] and not machine.names_tokens(state):
             return list(ends)
@@ -184,17 +181,23 @@ class GbnfGrammar:
         pass
 
     def _may_end(self) -> bool:
-        return not self._tail and self._compiled.machine.done(self._state)
+        return not self._tail and self._machine.done(self._state)
 
     def _move(self, state: int, tail: bytes) -> None:
         self._state, self._tail, self._seen = state, tail, None
-        if self._compiled.machine.is_full:
-            old, self._compiled = self._compiled.machine, self._compiled.fresh()
-            self._state = self._compiled.machine.moved(old, state)
+        if self._machine.is_full:
+            full, self._masks = self._machine, self._compiled.renewed(self._machine)
+            self._state = self._machine.moved(full, state)
+            if self._machine.is_full:
+                raise GrammarError("the output is nested too deep for the grammar")
+
+    @property
+    def _machine(self) -> Machine:
+        return self._masks.machine
 
     def _after(self, token: int) -> tuple[int, bytes] | None:
         """State and incomplete character after `token`, None when it may not come."""
-        machine, piece = self._compiled.machine, self._vocab.piece(token, special=True)
+        machine, piece = self._machine, self._vocab.piece(token, special=True)
         machine.begin()
         if not self._compiled.pieces.spoken[token]:
             return None
@@ -209,7 +212,7 @@ class GbnfGrammar:
         text, tail = split(self._tail + raw)
         if tail is None:
             return None
-        machine = self._compiled.machine
+        machine = self._machine
         state = walk(machine, self._state, text)
         if state == DEAD or (tail and not may_begin(machine, state, tail)):
             return None

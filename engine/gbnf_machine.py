@@ -13,7 +13,9 @@ from engine.grammar import GrammarError
 DEAD, UNKNOWN = -1, -2  # in `Machine.table`
 _DONE = -1  # the position of an empty stack
 _MAX_WORK = 50_000  # stack entries touched for one token or one mask
-_MAX_CELLS = 4_000_000  # of the table, about 16 MB
+_MAX_CELLS = 1_000_000  # of the table, 4 MB
+_MAX_STATES = 20_000
+_MAX_NODES = 50_000
 _MAX_JOIN = 300  # depth to which two stacks are joined
 
 Entries = tuple[tuple[int, int], ...]  # (position, node that follows), ascending
@@ -38,7 +40,9 @@ class Machine:
     @property
     def is_full(self) -> bool:
         """Whether it is time to begin anew with `moved`."""
-        return len(self._entries) * self.gbnf.n_atoms > _MAX_CELLS or len(self._nodes) > _MAX_CELLS // 20
+        n_states, n_nodes = len(self._entries), max(len(self._nodes), len(self._joined))
+        is_wide = n_states > 64 and n_states * self.gbnf.n_atoms > _MAX_CELLS
+        return is_wide or n_states > _MAX_STATES or n_nodes > _MAX_NODES
 
     def begin(self) -> None:
         """A new token or mask: its work counts from zero."""

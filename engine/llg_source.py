@@ -10,7 +10,8 @@ import llguidance
 
 from engine.grammar import GrammarError
 from engine.pattern import PatternError, rust_pattern
-from engine.schema_check import Schema, children, prepare_schema, quoted, read_schema, resolve
+from engine.schema_check import prepare_schema
+from engine.schema_tree import Schema, children, quoted, read_schema, resolve
 from ipc.messages import Constraint
 
 MAX_TEXT = 2_000_000  # characters of a constraint

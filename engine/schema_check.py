@@ -6,24 +6,19 @@ Nothing is dropped in silence: a keyword that cannot be enforced is a GrammarErr
 import json
 import logging
 import re
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from engine.grammar import GrammarError
 from engine.pattern import PatternError, rust_pattern
 from engine.schema_close import close, count_by_names, is_merged
+from engine.schema_tree import IN_LISTS, IN_OBJECTS, Schema, children, quoted, resolve
 
 log = logging.getLogger(__name__)
 
-MAX_TEXT = 1_000_000  # characters
-MAX_DEPTH = 100  # of arrays and objects within each other
-MAX_VALUES = 100_000  # of JSON
 MAX_NODES = 10_000  # schemas
 MAX_PROPERTIES = 1000  # of one object: the time for a key's mask grows with the square
 MAX_EXACT = 1 << 53  # integers beyond are not exact in JSON
-
-Schema = dict[str, Any]
 
 REFUSED = frozenset(
     {
@@ -45,22 +40,6 @@ TYPES = frozenset({"null", "boolean", "object", "array", "number", "string", "in
 FORMATS = frozenset({"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"})
 _MERGED = "llamarada-merged-"  # names definitions that stay open because something else is merged with them
 SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-IN_OBJECTS = ("properties", "patternProperties", "$defs", "definitions")
-IN_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-
-
-def read_schema(text: str) -> Any:
-    """The schema in `text`. Raises GrammarError when it is too large or nested too deep."""
-    if len(text) > MAX_TEXT:
-        raise GrammarError(f"the schema has {len(text)} characters, more than {MAX_TEXT}")
-    try:
-        schema = json.loads(text)
-    except RecursionError:
-        raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep") from None
-    except ValueError as problem:
-        raise GrammarError(f"the schema is not JSON: {problem}") from None
-    _measure(schema)
-    return schema
 
 
 def prepare_schema(schema: Any) -> Schema:
@@ -70,38 +49,6 @@ def prepare_schema(schema: Any) -> Schema:
     if not isinstance(schema, dict):
         raise GrammarError("a schema must be an object" if schema is not False else "nothing matches the schema false")
     return _Preparation(schema).run()
-
-
-def resolve(root: Schema, reference: str) -> Any:
-    """What a local reference points to. Raises KeyError."""
-    node: Any = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        name = unquote(part).replace("~1", "/").replace("~0", "~")
-        node = node[int(name)] if isinstance(node, list) and name.isdigit() else node[name]
-    return node
-
-
-def children(schema: Schema) -> Iterator[tuple[str, Any]]:
-    """Sub-schemas, each with its pointer from `schema`."""
-    for keyword in IN_OBJECTS:
-        if isinstance(schema.get(keyword), dict):
-            yield from ((f"/{keyword}/{escaped(name)}", child) for name, child in schema[keyword].items())
-    for keyword in (*IN_LISTS, "items"):
-        if isinstance(schema.get(keyword), list):
-            yield from ((f"/{keyword}/{i}", child) for i, child in enumerate(schema[keyword]))
-    for keyword in ("items", "additionalItems", "additionalProperties"):
-        if isinstance(schema.get(keyword), (dict, bool)):
-            yield f"/{keyword}", schema[keyword]
-
-
-def escaped(name: str) -> str:
-    """A member's name within a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
-
-
-def quoted(pointer: str) -> str:
-    """A JSON pointer as the fragment of a URI."""
-    return quote(pointer, safe="/~$!'()*+,;=:@&")
 
 
 class _Preparation:
@@ -285,17 +232,3 @@ def _has_inexact(value: Any) -> bool:
     if isinstance(value, (list, dict)):
         return any(_has_inexact(item) for item in (value.values() if isinstance(value, dict) else value))
     return isinstance(value, int) and abs(value) > MAX_EXACT
-
-
-def _measure(value: Any) -> None:
-    """Raise GrammarError when a value is nested too deep or holds too many values. Never recurses."""
-    level, n = [value], 1
-    for _ in range(MAX_DEPTH + 1):
-        nested = [item for item in level if isinstance(item, (dict, list))]
-        if not nested:
-            return
-        level = [child for item in nested for child in (item.values() if isinstance(item, dict) else item)]
-        n += len(level)
-        if n > MAX_VALUES:
-            raise GrammarError(f"the schema holds more than {MAX_VALUES} values")
-    raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep")

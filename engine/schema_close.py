@@ -7,11 +7,12 @@ writes is valid by the open schema too.
 from collections.abc import Callable
 from typing import Any
 
+from engine.schema_tree import Schema
+
 _OF_OBJECTS = ("properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties")
 _JOINED = ("allOf", "anyOf", "oneOf")
 _OPEN = ("additionalProperties", "patternProperties")
 
-Schema = dict[str, Any]
 Resolve = Callable[[Any], Any]
 
 

@@ -1,6 +1,8 @@
 """Generation under a constraint with the real vocabulary and sampler, and made-up logits in the model's place."""
 
+import json
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,11 @@ from engine.vocab import Vocab
 from ipc.messages import Constraint, Sampling
 
 MAX_TOKENS = 400
+
+
+def schema_of(schema: Any) -> Constraint:
+    """The constraint to a JSON schema."""
+    return Constraint("json_schema", json.dumps(schema))
 
 
 class Harness:
@@ -31,15 +38,17 @@ class Harness:
         with closing(Sampler(self.vocab, settings, self._candidates, self.compiler.compile(constraint))) as sampler:
             while len(tokens) < MAX_TOKENS:
                 row = self._base + rng.normal(0, 2.5, self.vocab.n_tokens).astype(np.float32)
-                new = [sampler.sample(row)]
-                sampler.accept(new[0])
-                for token in sampler.forced():
-                    sampler.accept(token)
-                    new.append(token)
-                tokens += new
-                if new[-1] in self.vocab.eog:
+                self._take(sampler, tokens, [sampler.sample(row)])
+                if tokens[-1] not in self.vocab.eog:
+                    self._take(sampler, tokens, sampler.forced())
+                if tokens[-1] in self.vocab.eog:
                     return self.vocab.decode(tokens[:-1]).decode(), True
         return self.vocab.decode(tokens).decode("utf-8", "replace"), False
+
+    def _take(self, sampler: Sampler, tokens: list[int], new: list[int]) -> None:
+        for token in new:
+            sampler.accept(token)
+            tokens.append(token)
 
     def close(self) -> None:
         self.compiler.close()

@@ -165,7 +165,7 @@ def grammar_of(text: str, vocab: Vocab, pieces: Pieces) -> GbnfGrammar:
         tokens = vocab.encode(name, add_special=False)
         return int(tokens[0]) if len(tokens) == 1 else None
 
-    return GbnfGrammar(CompiledGbnf.of(parse_gbnf(text, token_of, vocab.n_tokens), pieces), vocab)
+    return GbnfGrammar(CompiledGbnf(parse_gbnf(text, token_of, vocab.n_tokens), pieces), vocab)
 
 
 def walk(vocab: Vocab, grammar: GbnfGrammar, seed: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -252,12 +252,16 @@ def test_too_ambiguous_a_grammar_is_refused(vocab: Vocab, pieces: Pieces) -> Non
 
 
 def test_states_are_made_anew_when_they_are_many(vocab: Vocab, pieces: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.gbnf_machine._MAX_CELLS", 400)
-    grammar = grammar_of(GRAMMARS["json"], vocab, pieces)
-    first = grammar._compiled
+    compiled = CompiledGbnf(parse_gbnf(GRAMMARS["json"], {}.get, vocab.n_tokens), pieces)
+    monkeypatch.setattr("engine.gbnf_machine._MAX_STATES", 20)
+    one, other = GbnfGrammar(compiled, vocab), GbnfGrammar(compiled, vocab)
+    first = compiled.masks
+    other.feed(b'{"a')
     for text in ('{"a": [1, [2, {"b": "c', '"}], 3]', "}"):
-        grammar.feed(text.encode())
-    assert grammar._compiled is not first
-    assert grammar.allows(next(iter(vocab.eog)))
+        one.feed(text.encode())
+    assert compiled.masks is not first
+    assert one.allows(next(iter(vocab.eog)))
     with pytest.raises(GrammarError):
-        grammar.feed(b"}")
+        one.feed(b"}")
+    other.feed(b'": 1}')
+    assert other.allows(next(iter(vocab.eog)))
