@@ -69,7 +69,6 @@ class MessageWriter:
 
     def __init__(self, message: MessageObject) -> None:
         self.message = message
-        self.begun = False
         self.open: Thinking | Text | ToolUse | None = None
         self.texts: list[str] = []  # of the open block, to be joined once
 
@@ -80,7 +79,6 @@ class MessageWriter:
 
     def begin(self) -> Iterator[MessageEvent]:
         """The first event."""
-        self.begun = True
         yield {"type": "message_start", "message": Raw(encode(self.message))}
 
     def add(self, event: Event) -> Iterator[MessageEvent]:

@@ -12,6 +12,7 @@ from api.parse.events import CallArguments, CallStart, Content, Event, Reasoning
 from api.responses_items import CALL
 from api.responses_object import (
     COMPLETED,
+    FAILED,
     INCOMPLETE,
     CallItem,
     Failed,
@@ -139,7 +140,7 @@ class ResponseWriter:
         if self.sequence == 0:
             yield from self.begin()
         yield from self.close(INCOMPLETE)
-        self.response.status, self.response.error = "failed", failed
+        self.response.status, self.response.error = FAILED, failed
         yield self.lifecycle("response.failed")
 
     def about(self, kind: str, **members: Any) -> ResponseEvent:
