@@ -12,7 +12,7 @@ from engine.caching import identify, open_archive, open_checkpoints
 from engine.candidates import Candidates
 from engine.compiler import Compiler
 from engine.context import Context
-from engine.contexts import default_threads, slot_context
+from engine.contexts import default_threads, embedding_batch, slot_context
 from engine.controls import Controls
 from engine.decoder import Decoder
 from engine.embedder import Embedder
@@ -71,7 +71,15 @@ def assemble(
     limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding)
     embedder = None
     if embedding is not None:
-        embedder = Embedder(embedding, n_vocab=vocab.n_tokens, slab=slab, outbox=outbox, metrics=metrics)
+        embedder = Embedder(
+            embedding,
+            n_vocab=vocab.n_tokens,
+            slab=slab,
+            outbox=outbox,
+            metrics=metrics,
+            target=embedding_batch(embedding, settings),
+            max_queue=settings.max_queue,
+        )
     decoder = Decoder(
         context=context,
         batch=Batch(context.n_batch),

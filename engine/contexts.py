@@ -12,6 +12,7 @@ from engine.model import Model
 from ipc.config import EngineSection
 
 _MAX_INPUTS = 64  # in one embedding batch
+_BATCH_TOKENS, _THREAD_TOKENS = 128, 64  # of an embedding batch on a CPU: at least, and for each thread
 _MAX_INPUT_TOKENS = 8192  # for one embedding input, unless the physical batch is set larger
 
 
@@ -99,6 +100,14 @@ def open_embedding_context(model: Model, settings: EngineSection, *, ubatch_give
         op_offload=settings.op_offload,
         **_rope(settings),
     )
+
+
+def embedding_batch(context: Context, settings: EngineSection) -> int:
+    """Tokens that an embedding batch should have: as many as it takes to keep the processor busy, not more."""
+    if llama.llama_supports_gpu_offload() and settings.n_gpu_layers != 0:
+        return context.n_ubatch
+    threads = settings.threads_batch or settings.threads or default_threads()
+    return max(_BATCH_TOKENS, _THREAD_TOKENS * threads)
 
 
 def warm_up(context: Context, model: Model) -> None:

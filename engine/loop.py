@@ -93,7 +93,7 @@ class Engine:
         if chunks:
             self.decoder.step(chunks)
         if self.embedder is not None:
-            self.embedder.step(self.scheduler.room_beside(chunks))
+            self.embedder.step(self.scheduler.room_beside(chunks), shared=bool(chunks))
         self.controls.run_deferred()
         self._flush()
         if not self._n_open:

@@ -11,6 +11,7 @@ import os
 import secrets
 import struct
 import time
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -165,13 +166,30 @@ class Slab:
 
     def put(self, vector: np.ndarray[Any, Any], owner: bytes) -> RowRef:
         """Copy a float32 `vector` into a free row of `owner`; inline when there is none or it does not fit."""
-        size = vector.size
+        return self._put([vector], vector.size, owner)
+
+    def put_joined(self, vectors: Sequence[np.ndarray[Any, Any]], owner: bytes) -> list[RowRef]:
+        """Copy `vectors`, one after the other, into as few rows as hold them; a vector may go on in the next row."""
+        refs: list[RowRef] = []
+        group: list[np.ndarray[Any, Any]] = []
+        room = self.row_floats
+        for rest in vectors:
+            while rest.size > room:
+                refs.append(self._put([*group, rest[:room]], self.row_floats, owner))
+                rest, group, room = rest[room:], [], self.row_floats
+            group.append(rest)
+            room -= rest.size
+        refs.append(self._put(group, self.row_floats - room, owner))
+        return refs
+
+    def _put(self, parts: Sequence[np.ndarray[Any, Any]], size: int, owner: bytes) -> RowRef:
+        """One row, or an inline one, of `size` floats in `parts`."""
         if not self._free_rows or size > self.row_floats or owner in self._inline_only:
-            return RowRef(0, 0, vector.astype("<f4", copy=False).tobytes())
+            return RowRef(0, 0, b"".join([part.astype("<f4", copy=False).tobytes() for part in parts]))
         row = self._free_rows.pop()
         generation = self._generations[row] + 1
         self._generations[row] = generation  # before the copy: a late reader of the old vector must see the change
-        self._rows[row, :size] = vector
+        np.concatenate(parts, out=self._rows[row, :size])
         self._owners[row] = owner
         return RowRef(row, generation, b"", None if size == self.row_floats else size)
 
