@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
 
+from api.chat_counts import logprobs, reasoning_tokens
 from api.chat_events import Answer, ChatBegin, ChatDelta, ChatEvent, ChatFinish, ChatProgress
 from api.chat_run import ChatRun, ChatShape
 from api.generate import Completion
@@ -117,7 +117,7 @@ class OpenAIChat(ChatShape):
         if not self.run.params.include_usage:
             return DONE
         last = self.object([])
-        last.usage = self.run.usage
+        last.usage = self.usage()
         last.timings = self.timings()
         return sse(encode(last)) + DONE
 
@@ -136,7 +136,7 @@ class OpenAIChat(ChatShape):
         run = self.run
         choices = [self.choice(answer) for answer in answers]
         shown = ChatCompletion(choices, run.created, run.id, run.model, self.build, "chat.completion")
-        shown.usage, shown.timings = run.usage, self.timings()
+        shown.usage, shown.timings = self.usage(), self.timings()
         if run.params.verbose:
             shown.verbose = self.native.final(0, self.completions[0])
         return encode(shown)
@@ -155,13 +155,15 @@ class OpenAIChat(ChatShape):
         assert first is not None
         return timings_shown(first.timings)
 
+    def usage(self) -> dict[str, Any]:
+        """Of all answers together."""
+        thought = sum(reasoning_tokens(self.run, answer) for answer in self.run.answers)
+        details = {"completion_tokens_details": {"reasoning_tokens": thought}} if thought else {}
+        return {**self.run.usage, **details}
+
     def logprobs(self, scored: list[Scored | None]) -> Logprobs | UnsetType:
         """`logprobs`, unset when there are none."""
-        tops = self.run.tops
-        if tops is None or not scored:
-            return UNSET
-        kept = [replace(one, best=one.best[:tops], values=one.values[:tops]) for one in scored if one is not None]
-        return Logprobs(self.run.service.probs.items(kept))
+        return Logprobs(logprobs(self.run, scored)) if scored and self.run.tops is not None else UNSET
 
 
 def shown_event(event: Event) -> dict[str, Any]:

@@ -138,6 +138,16 @@ def test_calls_that_were_cut_or_cannot_be_read(tmp_path: Path) -> None:
     run(test, tmp_path, TRANSCRIPT)
 
 
+def test_thinking_is_counted(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        usage = (await api.json(CHAT, ASK))["usage"]
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": len(THOUGHT)}, "a token is a byte"
+        *_, last = await chunks(api, {**ASK, "stream_options": {"include_usage": True}})
+        assert last["usage"] == usage
+
+    run(test, tmp_path, f"{THOUGHT}\n</think>\n\n" + SAID * 5)
+
+
 def test_several_answers(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         body = {**ASK, "n": 2, "max_tokens": 3, "seed": 5}
