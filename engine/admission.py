@@ -41,6 +41,7 @@ class Limits:
     n_ctx_slot: int
     max_queue: int | None = None
     text: bool = True  # False: the model only makes embeddings
+    n_endless: int | None = None  # tokens after which a task without a limit ends, if the context's end does not end it
 
 
 class Admission:
@@ -92,6 +93,8 @@ class Admission:
             sampler = Sampler(self._vocab, self._bounded(task.sampling), self._candidates, grammar, reasoning)
         except ValueError as problem:
             raise invalid(f"Failed to initialize samplers: {problem}") from problem
+        if task.max_tokens is None:
+            task = replace(task, max_tokens=self._limits.n_endless)
         sequence = Sequence.of(client, task, prompt, sampler, self._clock())
         sequence.adapters = adapters
         return sequence

@@ -68,7 +68,9 @@ def assemble(
     )
     scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms)
     speculation = _speculation(config, model, context, memory, metrics)
-    limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding)
+    shifts = settings.context_shift and context.can_shift
+    n_endless = model.n_ctx_train if shifts else None
+    limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding, n_endless=n_endless)
     embedder = None
     if embedding is not None:
         embedder = Embedder(
@@ -93,7 +95,7 @@ def assemble(
         metrics=metrics,
         cost=scheduler.cost,
         clock=now_ms,
-        context_shift=settings.context_shift and context.can_shift,
+        context_shift=shifts,
     )
     return Engine(
         welcome=_welcome(model, context, embedding, slots, slab),
