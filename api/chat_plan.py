@@ -126,7 +126,7 @@ class Plan:
         """Settle what the schema of the fields cannot know."""
         task, format = self.params.task, self.format
         task.constraint = constraint
-        task.prompt_probs = False
+        task.prompt_probs, self.params.prompt_logprobs = False, None
         task.stop = [*task.stop, *(stop for stop in format.stops if stop not in task.stop)]
         task.preserved_tokens = sorted({*task.preserved_tokens, *preserved_tokens(format, self.model.specials)})
         lazy = constraint is not None and constraint.lazy
