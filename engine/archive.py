@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from engine.diskcache import DiskCache, Entry
 from engine.hostcache import MIB, WORTH, HostCache
 from engine.memory import Memory
-from engine.regime import Regime
 from engine.sequence import Sequence
 from engine.slot import Slot, common_prefix
 from engine.snapshot import Snapshot, Tokens
@@ -75,16 +74,21 @@ class Archive:
         self.before_loss(slot)
         self._memory.clear(slot)
 
-    def find(self, sequence: Sequence, have: int) -> "Snapshot | Future[Snapshot | None] | None":
-        """A snapshot that saves clearly more than the `have` tokens that a slot holds; a Future while it is read."""
+    def find(self, sequence: Sequence, slot: Slot, have: int) -> "Snapshot | Future[Snapshot | None] | None":
+        """A snapshot that saves clearly more than the `have` tokens at hand; a Future while it is read.
+
+        It is one that has room in `slot` beside what the busy ones hold.
+        """
         tokens, adapters = sequence.tokens[:-1], sequence.adapters
+        busy = [other for other in self._slots if not other.idle and other is not slot]
+        room = min(slot.n_ctx, self._memory.available(busy))
         found, n = self._host.best(tokens, adapters) if self._host is not None else (None, 0)
         entry, on_disk = self._disk.best(tokens, adapters) if self._disk is not None else (None, 0)
-        if entry is not None and self._is_worth(on_disk, max(have, n), len(entry.tokens)):
-            reading = self._read(entry, adapters)
+        if entry is not None and self._is_worth(on_disk, max(have, n), len(entry.tokens), room):
+            reading = self._read(entry)
             if reading is not None:
                 return reading
-        if found is None or not self._is_worth(n, have, len(found.tokens)):
+        if found is None or not self._is_worth(n, have, len(found.tokens), room):
             return None
         assert self._host is not None
         self._host.use(found)
@@ -178,15 +182,15 @@ class Archive:
         shared = (self._memory.usable(other, common_prefix(other.reusable, tokens)) for other in others)
         return max(shared, default=0) > len(tokens) - WORTH
 
-    def _is_worth(self, n: int, have: int, length: int) -> bool:
+    def _is_worth(self, n: int, have: int, length: int, room: int) -> bool:
         """Whether a snapshot of `length` tokens should be restored for `n` of them, with `have` at hand."""
-        return n - have >= max(WORTH // 2, length // _RESTORE_SHARE)
+        return length <= room and n - have >= max(WORTH // 2, length // _RESTORE_SHARE)
 
-    def _read(self, entry: Entry, adapters: Regime) -> "Snapshot | Future[Snapshot | None] | None":
+    def _read(self, entry: Entry) -> "Snapshot | Future[Snapshot | None] | None":
         """What is in `entry`'s file: now, later, or not within reasonable time."""
         assert self._disk is not None
         if entry not in self._reading:
-            self._reading[entry] = _Reading(self._disk.read(entry, adapters), self._clock())
+            self._reading[entry] = _Reading(self._disk.read(entry), self._clock())
         reading = self._reading[entry]
         if reading.snapshot.done():
             del self._reading[entry]

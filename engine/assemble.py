@@ -7,6 +7,7 @@ import secrets
 from engine import control_vector, draft_model, llama
 from engine.adapters import Adapters
 from engine.admission import Admission, Limits
+from engine.archive import Archive
 from engine.batch import Batch
 from engine.caching import identify, open_archive, open_checkpoints
 from engine.candidates import Candidates
@@ -55,22 +56,21 @@ def assemble(
     slots = [Slot(i, n_slot) for i in range(settings.n_slots)]
     memory = _memory(model, context, settings, slots)
     adapters = load_adapters(model, context, settings)
-    identity = identify(config.model.path, settings, config.model.override_kv, adapters)
-    archive = open_archive(settings, slots, memory, identity)
+    identity = identify(config.model, settings, adapters)
+    text = context is not embedding
+    archive = open_archive(settings, slots, memory, identity) if text else Archive(slots, memory, None, None, now_ms)
     checkpoints = open_checkpoints(settings, memory, context.n_ubatch)
     reuse = Reuse(slots, memory, archive, checkpoints)
     metrics, outbox, candidates = Metrics(), Outbox(server), Candidates(vocab.n_tokens)
     emitter = Emitter(vocab, slab, outbox, show_special=settings.special)
     sequences = Sequences(emitter, metrics)
     lora = LoraControls(adapters, sequences, server, model.load_adapter)
-    actions = SlotActions(
-        settings.slot_save_path, slots, memory, archive, identity, lambda: adapters.ids, vocab.n_tokens, server, now_ms
-    )
+    actions = SlotActions(settings.slot_save_path, slots, memory, archive, identity, vocab.n_tokens, server, now_ms)
     scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms)
     speculation = _speculation(config, model, context, memory, metrics)
     shifts = settings.context_shift and context.can_shift
     n_endless = model.n_ctx_train if shifts else None
-    limits = Limits(len(slots), n_slot, settings.max_queue, text=context is not embedding, n_endless=n_endless)
+    limits = Limits(len(slots), n_slot, settings.max_queue, text=text, n_endless=n_endless)
     embedder = None
     if embedding is not None:
         embedder = Embedder(

@@ -7,14 +7,15 @@ from engine.archive import Archive
 from engine.checkpoints import Checkpoints
 from engine.diskcache import DiskCache
 from engine.hostcache import MIB, HostCache, automatic_limit
-from engine.identity import Identity
+from engine.identity import Identity, model_digest
 from engine.memory import Memory
 from engine.slot import Slot
 from engine.times import now_ms
-from ipc.config import ConfigError, EngineSection
+from ipc.config import ConfigError, EngineSection, ModelSection
 
 log = logging.getLogger(__name__)
 
+_NO_LIMIT = 1 << 50  # bytes
 _CHECKPOINTS_WITHOUT_CACHE = 1 << 30  # bytes for the checkpoints of all slots when there is no host cache
 
 
@@ -22,11 +23,12 @@ def open_archive(settings: EngineSection, slots: list[Slot], memory: Memory, ide
     """Host and disk cache as configured. ConfigError when the folder cannot be used."""
     limit = host_limit(settings)
     host = HostCache(limit) if limit else None
-    where = f"{limit // MIB} MiB of host memory" if limit else "no host memory"
-    disk = None
+    disk, where = None, _size(limit) + " of host memory"
     if settings.cache_disk is not None:
         disk = _open_disk(settings.cache_disk, settings.cache_disk_limit * MIB, identity)
-        where += f", {settings.cache_disk_limit} MiB in {settings.cache_disk} with {len(disk)} prompts of this model"
+        where += (
+            f", {_size(settings.cache_disk_limit * MIB)} in {settings.cache_disk}: {len(disk)} prompts of this model"
+        )
     log.info("prompt cache: %s", where)
     return Archive(slots, memory, host, disk, now_ms, move_idle=settings.cache_idle_slots and settings.unified)
 
@@ -44,6 +46,10 @@ def host_limit(settings: EngineSection) -> int:
     return automatic_limit() if settings.cache_ram is None else settings.cache_ram * MIB
 
 
+def _size(n_bytes: int) -> str:
+    return "any amount" if n_bytes >= _NO_LIMIT else f"{n_bytes // MIB} MiB" if n_bytes else "nothing"
+
+
 def _open_disk(folder: str, limit: int, identity: Identity) -> DiskCache:
     try:
         return DiskCache(folder, limit, identity)
@@ -51,6 +57,6 @@ def _open_disk(folder: str, limit: int, identity: Identity) -> DiskCache:
         raise ConfigError(f"engine.cache_disk: {problem}") from problem
 
 
-def identify(path: str | None, settings: EngineSection, overrides: tuple[str, ...], adapters: Adapters) -> Identity:
+def identify(model: ModelSection, settings: EngineSection, adapters: Adapters) -> Identity:
     """What KV that is kept in files belongs to."""
-    return Identity.of(path or "", settings, overrides, adapters.path)
+    return Identity(model_digest(model.path or "", settings, model.override_kv), adapters)

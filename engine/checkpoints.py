@@ -43,7 +43,11 @@ class Checkpoints:
                 self._take(slot)
 
     def _take(self, slot: Slot) -> None:
-        checkpoint = self._memory.checkpoint(slot)
+        try:
+            checkpoint = self._memory.checkpoint(slot)
+        except MemoryError:
+            log.warning("there is no memory for a checkpoint")
+            return
         if checkpoint is None or len(checkpoint.data) > self._n_bytes:
             return
         kept = [old for old in slot.checkpoints if old.n < checkpoint.n]

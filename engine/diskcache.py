@@ -103,9 +103,9 @@ class DiskCache:
         self._coming[entry.path] = entry, self._writer.submit(self._store, head, snapshot, entry, contained)
         return True
 
-    def read(self, entry: Entry, adapters: Regime) -> "Future[Snapshot | None]":
-        """The snapshot in `entry`'s file, as one under `adapters`; None when it cannot be read any more."""
-        return self._reader.submit(self._load, entry, adapters)
+    def read(self, entry: Entry) -> "Future[Snapshot | None]":
+        """The snapshot in `entry`'s file; None when it cannot be read any more."""
+        return self._reader.submit(self._load, entry, self._identity.regime(*entry.adapters))
 
     def look(self) -> None:
         """Find out in the background what other engines have done in the folder."""
@@ -153,7 +153,7 @@ class DiskCache:
             for path in contained:
                 path.unlink(missing_ok=True)
             self._look()
-        except OSError as problem:
+        except (OSError, MemoryError) as problem:
             log.warning("the prompt cache cannot be written: %s", problem)
 
     def _load(self, entry: Entry, adapters: Regime) -> Snapshot | None:
@@ -165,7 +165,7 @@ class DiskCache:
             return head.snapshot(payload, adapters)
         except FileNotFoundError:
             pass  # another engine has made room
-        except (OSError, Damaged) as problem:
+        except (OSError, MemoryError, Damaged) as problem:
             log.warning("%s is skipped: %s", entry.path, problem)
         self._changes.put(_Change(entry.path, None))
         return None

@@ -4,14 +4,14 @@ import glob
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from engine import llama
-from engine.regime import Key
+from engine.regime import Key, Regime
 from ipc.config import EngineSection
 
 _HEAD = 16 << 20  # bytes; the metadata is in here, however large the vocabulary
@@ -23,39 +23,45 @@ _FIELDS = (  # of the engine's settings
 )
 
 AdapterName = tuple[tuple[str, float], ...]  # digest and scale of each
+_UNKNOWN: Key = ((-1, 1.0),)  # adapters that are not loaded here: equal to no sequence's
+
+
+class Known(Protocol):
+    """The part of `engine.adapters.Adapters` that is used here."""
+
+    @property
+    def ids(self) -> list[int]: ...
+    def path(self, number: int) -> str: ...
 
 
 class Identity:
     """What KV in a file belongs to: `model`, and adapters by names that mean the same in every process."""
 
-    def __init__(self, model: str, path_of: Callable[[int], str]) -> None:
-        """`path_of` gives the file of an adapter by its id, which means something in this process only."""
+    def __init__(self, model: str, adapters: Known) -> None:
         self.model = model
-        self._path_of = path_of
+        self._adapters = adapters
         self._digests: dict[int, str] = {}
-
-    @classmethod
-    def of(
-        cls, path: str, settings: EngineSection, overrides: tuple[str, ...], path_of: Callable[[int], str]
-    ) -> "Identity":
-        """The identity of an engine that serves the model file `path`."""
-        return cls(model_digest(path, settings, overrides), path_of)
 
     def name(self, key: Key) -> AdapterName:
         """The adapters of `key` by their files' contents."""
         return tuple((self._digest(number), scale) for number, scale in key)
 
-    def key(self, name: AdapterName, loaded: Iterable[int]) -> Key | None:
-        """The adapters that are called so, of those that are `loaded`; None when one is not."""
-        numbers = {self._digest(number): number for number in loaded}
+    def key(self, name: AdapterName) -> Key | None:
+        """The loaded adapters that are called so; None when one is missing."""
+        numbers = {self._digest(number): number for number in self._adapters.ids}
         if any(digest not in numbers for digest, _ in name):
             return None
         return tuple(sorted((numbers[digest], scale) for digest, scale in name))
 
+    def regime(self, name: AdapterName, start: int) -> Regime:
+        """The regime of KV that was computed under `name` from `start` on."""
+        key = self.key(name)
+        return _UNKNOWN if key is None else key, start
+
     def _digest(self, number: int) -> str:
         if number not in self._digests:
             try:
-                self._digests[number] = file_digest(self._path_of(number))
+                self._digests[number] = file_digest(self._adapters.path(number))
             except OSError:  # it is gone: a name that nothing else will ever have
                 self._digests[number] = secrets.token_hex(16)
         return self._digests[number]

@@ -41,19 +41,20 @@ class Reuse:
 
     def _best(self, sequence: Sequence, slot: Slot) -> int | None:
         source = longest_prefix(self._slots, slot, sequence.tokens, self._memory.usable)
-        neighbour = provider(self._slots, sequence, source.n)
+        stored = self._archive.find(sequence, slot, source.n)
+        if isinstance(stored, Future):
+            return None
+        n = stored.usable(sequence.tokens[:-1], sequence.adapters) if stored is not None else source.n
+        neighbour = provider(self._slots, sequence, n)
         if neighbour is not None:
             sequence.has_waited = True
             if self._memory.n_window is not None:  # what they share can be had only where it ends
                 self._pause(neighbour)
             return None
-        stored = self._archive.find(sequence, source.n)
-        if isinstance(stored, Future):
-            return None
-        return self._take(sequence, slot, source, stored)
+        return self._take(sequence, slot, source, stored, n)
 
-    def _take(self, sequence: Sequence, slot: Slot, source: Source, stored: Snapshot | None) -> int:
-        n = stored.usable(sequence.tokens[:-1], sequence.adapters) if stored is not None else source.n
+    def _take(self, sequence: Sequence, slot: Slot, source: Source, stored: Snapshot | None, n: int) -> int:
+        """Take `n` tokens from `stored`, else what `source` has."""
         moved = self._move(sequence, slot, n)
         if moved is not None:
             return moved

@@ -48,7 +48,6 @@ class SlotActions:
     memory: Memory
     archive: Archive
     identity: Identity
-    adapter_ids: Callable[[], list[int]]
     n_vocab: int
     server: Server
     clock: Callable[[], float]
@@ -104,7 +103,11 @@ class SlotActions:
         return True
 
     def _save(self, job: _Job, slot: Slot) -> bool:
-        snapshot = self.memory.snapshot(slot)
+        try:
+            snapshot = self.memory.snapshot(slot)
+        except MemoryError:
+            self._fail(job, 500, "server_error", "Unable to save slot")
+            return True
         if snapshot is None:
             self._fail(job, 501, "not_supported_error", "the state of this slot cannot be saved")
             return True
@@ -117,7 +120,7 @@ class SlotActions:
     def _written(self, job: _Job, writing: "Future[int]") -> None:
         try:
             self._reply(job, job.n_tokens, writing.result())
-        except OSError as problem:
+        except (OSError, MemoryError) as problem:
             log.error("slot %d could not be saved: %s", job.action.slot, problem)
             self._fail(job, 500, "server_error", "Unable to save slot")
 
@@ -127,7 +130,7 @@ class SlotActions:
             self._put(slot, self._checked(slot, file))
             slot.limit_exact(file.n_exact)
             self._reply(job, slot.n_past, file.n_bytes)
-        except (SlotFileError, OSError) as problem:
+        except (SlotFileError, OSError, MemoryError) as problem:
             text = str(problem) if isinstance(problem, SlotFileError) else slotfile.NO_SPACE
             log.warning("%s is not restored: %s", job.path, problem)
             self._fail(job, 400, "invalid_request_error", f"Unable to restore slot: {text}")
@@ -139,7 +142,7 @@ class SlotActions:
             raise SlotFileError(slotfile.INVALID_TOKENS)
         if len(tokens) > slot.n_ctx:
             raise SlotFileError(slotfile.DOES_NOT_FIT)
-        key = self.identity.key(file.adapters, self.adapter_ids())
+        key = self.identity.key(file.adapters)
         room = self.memory.available([other for other in self.slots if not other.idle])
         if file.identity != self.identity.model or key is None or len(tokens) > room:
             raise SlotFileError(slotfile.NO_SPACE)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from engine.identity import AdapterName
-from engine.regime import PLAIN, Regime
+from engine.regime import Regime
 from engine.snapshot import Blob, Checkpoint, Snapshot, Tokens
 
 MAGIC = b"LRDKV\x00\x00\x01"
@@ -49,7 +49,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     def n_payload(self) -> int:
         return self.n_state + sum(size for _, size in self.checkpoints)
 
-    def snapshot(self, payload: Blob, adapters: Regime = PLAIN) -> Snapshot:
+    def snapshot(self, payload: Blob, adapters: Regime) -> Snapshot:
         """The snapshot whose bytes are `payload`."""
         checkpoints, start = [], self.n_state
         for n, size in self.checkpoints:

@@ -180,14 +180,13 @@ class StepEngine(Stepped):
         self.archive = archive = Archive(self.slots, self.memory, host, disk, clock, move_idle=move_idle)
         checkpoints = Checkpoints(self.memory, limit=n_checkpoints, min_step=64, n_ubatch=n_ubatch, n_bytes=1 << 20)
         self.adapters = adapters = Adapters(self.context)
-        identity = Identity("0" * 32, adapters.path)
+        self.identity = identity = Identity("0" * 32, adapters)
         actions = SlotActions(
             folder,
             self.slots,
             self.memory,
             archive,
             identity,
-            lambda: adapters.ids,
             N_VOCAB,
             self.server,  # type: ignore[arg-type]
             clock,

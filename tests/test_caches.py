@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from engine.adapters import Adapters
 from engine.checkpoints import least_useful, wanted
 from engine.diskcache import DiskCache
 from engine.draft import Drafters
@@ -15,8 +16,9 @@ from engine.memory import Move
 from engine.regime import PLAIN
 from engine.reuse import moves_after
 from engine.snapshot import Checkpoint, Snapshot
-from tests.fake_context import continuation
-from tests.step_engine import StepEngine
+from ipc.messages import LoraScale
+from tests.fake_context import FakeContext, continuation
+from tests.step_engine import FakeAdapter, StepEngine
 from tests.test_engine import check_books
 
 pytestmark = pytest.mark.usefixtures("lib")
@@ -185,7 +187,7 @@ def test_stretches_are_found_as_the_contract_says() -> None:
 
 
 def disk(folder: Path, limit: int = ROOMY, model: str = "0" * 32) -> DiskCache:
-    return DiskCache(str(folder), limit, Identity(model, str))
+    return DiskCache(str(folder), limit, Identity(model, Adapters(FakeContext(1, 1, True))))
 
 
 def stopped(engine: StepEngine) -> None:
@@ -218,7 +220,7 @@ def test_others_go_on_while_a_prompt_is_read_from_disk(tmp_path: Path) -> None:
     stopped(engine)
     cache = disk(tmp_path)
     again = StepEngine(n_slots=2, n_ctx=1024, disk=cache)
-    cache.read = lambda entry, adapters: never  # type: ignore[method-assign,assignment]
+    cache.read = lambda entry: never  # type: ignore[method-assign,assignment]
     from concurrent.futures import Future
 
     never: Future = Future()
@@ -264,6 +266,39 @@ def test_another_models_prompts_are_not_seen(tmp_path: Path) -> None:
     assert len(disk(tmp_path)) == 1
 
 
+def test_prompts_under_an_adapter_are_found_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "adapter.gguf"
+    file.write_bytes(b"an adapter")
+    texts = []
+    for others in ([], ["x", "y"]):  # the second engine gives the adapter another id
+        cache = disk(tmp_path / "cache")
+        engine = StepEngine(n_ctx=512, disk=cache)
+        cache._identity = engine.identity
+        for path in others:
+            engine.adapters.add(FakeAdapter(path, 2), 0.0)
+        number = engine.adapters.add(FakeAdapter(str(file), 3), 0.0)
+        task = engine.submit(prompt(1, 200), 4, lora=[LoraScale(number, 1.0)])
+        engine.run()
+        texts.append((engine.tokens(task), engine.final(task).timings.cache_n))
+        plain = engine.submit(prompt(1, 200), 4)
+        engine.run()
+        assert engine.tokens(plain) == continuation(prompt(1, 200), 4)
+        stopped(engine)
+    assert texts[0] == (texts[1][0], 0) and texts[1][1] == 199
+
+
+def test_the_beginning_before_an_adapter_acts_is_found_without_it(tmp_path: Path) -> None:
+    cache = disk(tmp_path / "cache")
+    tokens = [*prompt(1, 200), 61, 62, 63, *prompt(2, 97)]
+    engine = StepEngine(n_ctx=512, disk=cache)
+    cache._identity = engine.identity
+    number = engine.adapters.add(FakeAdapter("gone", 3, (61, 62, 63)), 0.0)
+    engine.submit(tokens, 4, lora=[LoraScale(number, 1.0)])
+    engine.run()
+    stopped(engine)
+    assert run(StepEngine(n_ctx=512, disk=disk(tmp_path / "cache")), tokens) == 199
+
+
 def test_the_folder_stays_within_its_limit_and_loses_what_was_used_least(tmp_path: Path) -> None:
     one = snapshot(prompt(1, 100), 10_000)
     limit = int(one.n_bytes * 3.5)
@@ -272,7 +307,7 @@ def test_the_folder_stays_within_its_limit_and_loses_what_was_used_least(tmp_pat
         cache.write(snapshot(prompt(seed, 100), 10_000))
         assert cache._coming and not cache._coming[next(iter(cache._coming))][1].result(5)
     entry, _ = cache.best(one.tokens, PLAIN)
-    assert entry is not None and cache.read(entry, PLAIN).result(5) is not None
+    assert entry is not None and cache.read(entry).result(5) is not None
     cache.write(snapshot(prompt(4, 100), 10_000))
     cache.close(5)
     left = disk(tmp_path, limit)
@@ -291,7 +326,7 @@ def test_two_engines_share_a_folder(tmp_path: Path) -> None:
     entry, n = second.best(tokens, PLAIN)
     assert n == 100 and entry is not None
     entry.path.unlink()
-    assert second.read(entry, PLAIN).result(5) is None
+    assert second.read(entry).result(5) is None
     assert second.best(tokens, PLAIN) == (None, 0)
 
 
