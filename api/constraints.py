@@ -88,11 +88,16 @@ def response_format(value: Any) -> Constraint:
         raise invalid(f"Field 'response_format': type must be an object, but is {kind_of(value)}")
     kind = value.get("type")
     if kind == "json_object":
-        return json_schema(value.get("schema") or {})
+        return json_schema(unless_null(value.get("schema")))
     if kind == "json_schema":
         inner = value.get("json_schema", {})
-        return json_schema(inner.get("schema") or {} if isinstance(inner, dict) else inner)
+        return json_schema(unless_null(inner.get("schema")) if isinstance(inner, dict) else inner)
     raise invalid(f'response_format type must be one of "text", "json_object" or "json_schema", but got: {kind!r:.60}')
+
+
+def unless_null(schema: Any) -> Any:
+    """`schema`, where null means that none is given."""
+    return {} if schema is None else schema
 
 
 READ = {
