@@ -17,7 +17,7 @@ from typing import Any
 from engine import llama
 from engine.ctype import FUNCTIONS, Handle
 
-HEADERS = ("llama.h", "ggml.h", "ggml-backend.h", "ggml-cpu.h")
+HEADERS = ("llama.h", "ggml.h", "ggml-backend.h", "ggml-cpu.h", "gguf.h")
 ENUMS: dict[str, type[IntEnum] | type[IntFlag]] = {
     "LLAMA_VOCAB_TYPE": llama.VocabType,
     "LLAMA_POOLING_TYPE": llama.PoolingType,

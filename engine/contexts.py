@@ -8,12 +8,16 @@ import numpy as np
 from engine import llama
 from engine.batch import Batch
 from engine.context import Context
+from engine.gguf import ModelError, has_tensor
 from engine.model import Model
 from ipc.config import EngineSection
 
 _MAX_INPUTS = 64  # in one embedding batch
 _BATCH_TOKENS, _THREAD_TOKENS = 128, 64  # of an embedding batch on a CPU: at least, and for each thread
-_MAX_INPUT_TOKENS = 8192  # for one embedding input, unless the physical batch is set larger
+_MAX_INPUT_TOKENS, _MIN_INPUT_TOKENS = 8192, 512  # for one embedding input, unless the physical batch is set
+_MAX_LOGITS = 1 << 28  # floats
+_HEADS = ("cls.output.weight", "cls.weight")
+_HEADLESS = "A reranker that answers yes or no as text must be converted so that it has one (cls.output)"
 
 
 def open_contexts(model: Model, settings: EngineSection, *, ubatch_given: bool) -> tuple[Context, Context | None]:
@@ -76,15 +80,14 @@ def default_threads() -> int:
 
 
 def open_embedding_context(model: Model, settings: EngineSection, *, ubatch_given: bool) -> Context:
-    """A context whose batches are read whole and forgotten.
+    """A context whose batches are read whole and forgotten. ModelError when it cannot be had.
 
     Its memory is unified: with a stream per sequence libllama's mean and cls pooling is right for the first sequence
     of a batch only.
     """
     threads = settings.threads_batch or settings.threads or default_threads()
-    longest = min(model.n_ctx_train, _MAX_INPUT_TOKENS)
-    n = settings.ubatch_size if ubatch_given else max(settings.ubatch_size, longest)
-    return Context(
+    n = min(settings.ubatch_size if ubatch_given else _longest_input(model), model.n_ctx_train)
+    context = Context(
         model,
         n_ctx=n,
         n_batch=n,
@@ -100,6 +103,18 @@ def open_embedding_context(model: Model, settings: EngineSection, *, ubatch_give
         op_offload=settings.op_offload,
         **_rope(settings),
     )
+    if context.pooling is llama.PoolingType.RANK and not has_tensor(model.path, _HEADS):
+        context.close()
+        raise ModelError(f"{model.path}: the model has no classification head, so it cannot rank. {_HEADLESS}")
+    return context
+
+
+def _longest_input(model: Model) -> int:
+    """What the model was trained for, unless that takes very much memory: logits are reserved for every token."""
+    architecture = model.meta.get("general.architecture", "")
+    has_logits = model.meta.get(f"{architecture}.attention.causal") != "false"
+    bound = _MAX_LOGITS // model.vocab.n_tokens if has_logits else _MAX_INPUT_TOKENS
+    return max(min(bound, _MAX_INPUT_TOKENS), _MIN_INPUT_TOKENS)
 
 
 def embedding_batch(context: Context, settings: EngineSection) -> int:

@@ -39,6 +39,7 @@ _LAYER = {
     "output.LayerNorm": "layer_output_norm",
 }
 _HEAD = {"pooler.dense": "cls", "classifier": "cls.output"}  # of a reranker: tanh between the two
+_PAIR = "[CLS]{query}[SEP]{document}[SEP]"
 _OTHER_HEADS = ("cls.predictions.", "cls.seq_relationship.", "pooler.")
 _EXACT = ("position_embd", "token_types", "cls")  # kept in f32
 _POOLING = {
@@ -140,6 +141,7 @@ def _write_metadata(writer: GGUFWriter, checkpoint: Checkpoint, kind: str) -> No
     writer.add_pooling_type(checkpoint.pooling())
     if checkpoint.is_reranker:
         writer.add_classifier_output_labels(checkpoint.labels())
+        writer.add_string("tokenizer.chat_template.rerank", _PAIR)
 
 
 def _renamed(checkpoint: Checkpoint) -> Iterator[tuple[str, Array]]:

@@ -1,11 +1,14 @@
 """Opens GGUF files through libllama and reads their metadata."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import Structure, create_string_buffer
 from pathlib import Path
 from typing import Any, Protocol
 
 from engine import library, llama
+
+_PART = re.compile(r"-\d{5}-of-(?=\d{5}\.gguf$)")  # in the name of a split model's file
 
 
 class ModelError(RuntimeError):
@@ -22,6 +25,23 @@ def open_model(path: str | Path, params: llama.llama_model_params) -> llama.Mode
     if not handle:
         raise ModelError(f"{path}: {reason(errors)}")
     return handle
+
+
+def has_tensor(path: str | Path, names: Sequence[str]) -> bool:
+    """Whether one of the tensors `names` is in the GGUF file `path`, or in another file of its split model."""
+    file = Path(path)
+    parts = sorted(file.parent.glob(_PART.sub("-*-of-", file.name, count=1))) if _PART.search(file.name) else [file]
+    return any(_has(part, names) for part in parts)
+
+
+def _has(file: Path, names: Sequence[str]) -> bool:
+    handle = llama.gguf_init_from_file(str(file).encode(), llama.gguf_init_params(no_alloc=True))
+    if not handle:
+        raise ModelError(f"{file}: cannot be read")
+    try:
+        return any(llama.gguf_find_tensor(handle, name.encode()) >= 0 for name in names)
+    finally:
+        llama.gguf_free(handle)
 
 
 def fill(params: Structure, fields: Mapping[str, Any]) -> None:

@@ -147,6 +147,9 @@ class Backend(Handle, struct="ggml_backend_reg"): ...
 class BufferType(Handle, struct="ggml_backend_buffer_type"): ...
 
 
+class Gguf(Handle, struct="gguf_context"): ...
+
+
 class llama_token_data(Structure):
     _fields_ = [("id", c_int32), ("logit", c_float), ("p", c_float)]
 
@@ -252,6 +255,10 @@ class llama_context_params(Structure):
     ]
 
 
+class gguf_init_params(Structure):
+    _fields_ = [("no_alloc", c_bool), ("ctx", c_void_p)]
+
+
 class llama_sampler_chain_params(Structure):
     _fields_ = [("no_perf", c_bool)]
 
@@ -336,6 +343,14 @@ def ggml_backend_dev_type(device: Device) -> i32: ...
 def ggml_backend_dev_buffer_type(device: Device) -> BufferType: ...
 @c
 def ggml_backend_buft_name(buft: BufferType) -> string: ...
+
+# model files
+@c
+def gguf_init_from_file(fname: string, params: gguf_init_params) -> Gguf: ...
+@c
+def gguf_free(ctx: Gguf) -> None: ...
+@c
+def gguf_find_tensor(ctx: Gguf, name: string) -> i64: ...
 
 # the model
 @c

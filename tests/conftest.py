@@ -37,3 +37,24 @@ def model(lib: Path, model_path: Path) -> Iterator[Model]:
 def vocab(model: Model) -> Vocab:
     """The demo model's vocabulary."""
     return model.vocab
+
+
+@pytest.fixture(scope="session")
+def encoder_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """all-MiniLM-L6-v2 in f16: an encoder with mean pooling, 384 floats a vector, 512 tokens at most."""
+    from engine.convert import Checkpoint, write  # what it imports takes half a second
+
+    path = tmp_path_factory.mktemp("encoder") / "minilm.gguf"
+    write(Checkpoint(fetch_model("minilm")), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def reranker_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same encoder with a head of random weights, see `tests.rerank_head`."""
+    from engine.convert import write
+    from tests import rerank_head
+
+    path = tmp_path_factory.mktemp("reranker") / "reranker.gguf"
+    write(rerank_head.checkpoint(), path)
+    return path
