@@ -343,3 +343,10 @@ def test_a_grammar_of_many_tools_is_usable():
     source = required(HERMES, "", Wanted({f"tool_{i}": form for i in range(200)}))
     arguments = json.dumps({"p3": "x"})
     assert taken(source, f'<tool_call>{{"name": "tool_77", "arguments": {arguments}}}</tool_call>') is None
+
+
+@pytest.mark.parametrize("name", ["_", "é", "查询", "1x", "__a"])
+def test_functions_may_have_names_without_latin_letters(name):
+    source = required(HERMES, "", Wanted({name: {"type": "object", "properties": {}}}))
+    call = json.dumps({"name": name, "arguments": {}}, ensure_ascii=False)
+    assert taken(source, f"<tool_call>{call}</tool_call>") is None

@@ -35,16 +35,21 @@ class Grammar:
         """A rule with this body; the same body gives the same rule."""
         key = (body, attributes)
         if key not in self._names:
-            name = f"{NAME_CHAR.sub('_', hint.lower())[:40]}_{len(self._names)}"
+            name = self._named(hint)
             self._names[key] = name
             self._rules[name + attributes] = body
         return self._names[key]
 
     def reserve(self, hint: str) -> str:
         """A rule's name whose body is `define`d later, for rules that refer to themselves."""
-        name = f"{NAME_CHAR.sub('_', hint.lower())[:40]}_{len(self._names)}"
+        name = self._named(hint)
         self._names[(name, "reserved")] = name
         return name
+
+    def _named(self, hint: str) -> str:
+        """A new rule's name. It begins with a letter, also where `hint` has none of Lark's letters."""
+        name = NAME_CHAR.sub("_", hint.lower())[:40]
+        return f"{name if name[:1].isalpha() else 'r' + name}_{len(self._names)}"
 
     def define(self, name: str, body: str) -> None:
         """Give a reserved rule its body."""
