@@ -18,6 +18,7 @@ from ipc.messages import Constraint, ReasoningBudget, Sampling
 
 FIELDS = {field.name: field for field in TABLE}
 
+
 class Schema:
     """Reads and checks request bodies for one model under one configuration."""
 
