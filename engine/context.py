@@ -188,7 +188,7 @@ class Context:
         return data[:n]
 
     def state_set(self, seq: int, data: npt.NDArray[np.uint8] | bytes, flags: int = 0) -> bool:
-        """Put a copy that `state_get` made into `seq`. False when that fails; what the sequence holds then is undefined."""
+        """Put a copy that `state_get` made into `seq`. False when that fails: what `seq` holds then is undefined."""
         if seq in self._written_later or seq in self._read_later:
             if not flags:  # else it replaces a part of what is there
                 self.seq_rm(seq, -1, -1)
