@@ -52,7 +52,11 @@ class Master(Arbiter):  # type: ignore[misc]
         folder = config.make_run_dir(self.settings)
         self.lock_fd = process.lock(str(folder / "lock"), DYING_SECONDS)
         self._publish(folder)
-        self._listen()
+        try:
+            self._listen()
+        except BaseException:
+            self.leave_run_dir()
+            raise
 
     def _publish(self, folder: Path) -> None:
         """Write the configuration for our children, unless the process that became us did, and drop stale ones."""
@@ -65,7 +69,7 @@ class Master(Arbiter):  # type: ignore[misc]
     def leave_run_dir(self) -> None:
         """Remove what we wrote, and the folder if nothing else is in it."""
         folder = self.settings.run_dir()
-        Path(os.environ["LLAMARADA_CONFIG"]).unlink(missing_ok=True)
+        _forget_configuration()
         process.unlock(str(folder / "lock"), self.lock_fd)
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -194,6 +198,13 @@ class Log(GunicornLogger):  # type: ignore[misc]
         self.error_log.propagate = True
 
 
+def _forget_configuration() -> None:
+    """Remove what was published for our children; it may hold API keys."""
+    published = os.environ.get("LLAMARADA_CONFIG")
+    if published:
+        Path(published).unlink(missing_ok=True)
+
+
 def ambient() -> Config:
     """The configuration that applies to this process; ends it with a readable text when that is wrong."""
     try:
@@ -218,6 +229,7 @@ def on_starting(server: Any) -> None:
         check_template(settings.chat)
         server.adopt(settings)
     except (process.Busy, CannotListen, ConfigError) as error:
+        _forget_configuration()
         raise SystemExit(f"error: {error}") from None
 
 
