@@ -14,6 +14,7 @@ from api.parse.lark import Grammar
 from api.parse.layout import Ask, Start, Wake, Wanted
 from api.parse.rawtext import Unenforceable
 from api.parse.schema import part, properties
+from engine.deep import deeply
 from engine.vocab import Vocab
 from ipc.messages import Constraint, Trigger
 
@@ -186,7 +187,7 @@ def parameters(form: Mapping[str, Any]) -> Mapping[str, Any]:
 @lru_cache(maxsize=256)
 def grammar_fault(source: str) -> str:
     """What llguidance has against a Lark grammar. Conversations repeat their tools, so it is remembered."""
-    found: str = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(source))
+    found: str = deeply(LLMatcher.validate_grammar, LLMatcher.grammar_from_lark(source))
     return found
 
 

@@ -4,13 +4,14 @@ import ctypes
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, cast
 
 import llguidance
 
 from engine import llama
+from engine.deep import DeepPool
 from engine.gbnf import parse_gbnf
 from engine.gbnf_grammar import CompiledGbnf, GbnfGrammar
 from engine.grammar import Eager, Grammar, GrammarError
@@ -76,7 +77,7 @@ class Compiler:
 
     def __init__(self, vocab: Vocab) -> None:
         self._vocab = vocab
-        self._pool = ThreadPoolExecutor(_THREADS, "compile")
+        self._pool = DeepPool(_THREADS, "compile")
         self._kept: OrderedDict[tuple[str, str], Future[Compiled]] = OrderedDict()
         self._tokenizer: Future[llguidance.LLTokenizer] = self._pool.submit(make_tokenizer, vocab)
         self._pieces: Future[Pieces] = self._pool.submit(Pieces, vocab)

@@ -15,6 +15,8 @@ from engine.schema_tree import Schema, children, quoted, read_schema, resolve
 from ipc.messages import Constraint
 
 MAX_TEXT = 2_000_000  # characters of a constraint
+MAX_LARK = 200_000  # characters of Lark, besides its schemas
+MAX_LINES = 10_000  # of Lark; a rule takes one
 MAX_REPEAT = 10_000  # in Lark: items of one repetition
 _MAX_PROBES = 300  # compilations to find out which part of a schema is at fault
 
@@ -71,7 +73,16 @@ def _lark_source(text: str, errors: Errors) -> str:
         parts += [_lark_text(text, at, match.end()), _prepared(schema, text, match.start(), errors)]
         at = end
     parts.append(_lark_text(text, at, len(text)))
+    _check_size("".join(parts[::2]))
     return llguidance.LLMatcher.grammar_from_lark("".join(parts))
+
+
+def _check_size(text: str) -> None:
+    """Of Lark without its schemas."""
+    if len(text) > MAX_LARK:
+        raise GrammarError(f"the grammar has {len(text)} characters, more than {MAX_LARK}")
+    if text.count("\n") > MAX_LINES:
+        raise GrammarError(f"the grammar has more than {MAX_LINES} lines")
 
 
 def _lark_schema(text: str, at: int) -> tuple[Any, int]:

@@ -10,6 +10,7 @@ from llguidance import LLMatcher
 
 from api.parse.rawtext import Unenforceable
 from api.parse.schema import part
+from engine.deep import deeply
 
 MAPS = ("properties", "patternProperties", "$defs", "definitions")
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -40,7 +41,7 @@ def _enforceable(text: str) -> tuple[str, tuple[str, ...]]:
 def fault(form: Any) -> str:
     """What llguidance has against a schema; nothing if it can enforce it."""
     try:
-        message = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(json.dumps(form)))
+        message = deeply(LLMatcher.validate_grammar, LLMatcher.grammar_from_json_schema(json.dumps(form)))
     except ValueError as error:
         message = str(error)
     return message.partition("failed to compile JSON schema: ")[2].partition("\n   1 |")[0].strip() or message
