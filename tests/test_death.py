@@ -321,7 +321,7 @@ def test_second_server_in_the_same_run_folder_is_refused_with_the_holder_named(s
     second = start(ready=False, port=server.port, folder=str(server.folder))
     assert second.wait(10) == 1
     assert str(server.process.pid) in second.log()
-    assert len(list(server.folder.glob("config-*.json"))) == 1
+    assert len(list(server.run_dir.glob("config-*.json"))) == 1
     assert answers(server)
 
 
