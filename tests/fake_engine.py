@@ -13,7 +13,8 @@ or as a process that can be killed:
 
 A `Task` gets Admitted, `Progress` and `PromptProbs` if asked, one Delta a step and its Final. Token i is the i-th
 piece of `script.pieces`, or of "w0 w1 w2 …". `max_tokens`, `stop`, `stream`, `seed`, `timings_per_token`, `n_probs`
-(see `logits`) and `post_sampling_probs` are honoured. An `Embed` gets one vector per input (see `vector`). Control
+(see `logits`) and `post_sampling_probs` are honoured. An `Embed` gets one vector per input (see `vector`), the last
+input's first; with pooling "none" one per token, with "rank" a score, which is the number of tokens. Control
 messages get a plausible reply. What happened is in `received` (all messages) and `aborted` (ids).
 `until` waits for a condition with a deadline.
 """
@@ -52,6 +53,9 @@ class Script:
     n_slots: int = 4  # tasks that generate at the same time
     n_vocab: int = 64
     n_rows: int = 16  # of the slab
+    n_embed_tokens: int | None = None  # of an input; None: no embeddings
+    pooling: str = "mean"
+    scale: float = 1.0  # of vectors and scores
     die_after: int = 0  # break off, like a killed process, after so many steps
 
 
@@ -321,8 +325,12 @@ class FakeEngine:
         """What this engine serves."""
         n_vocab = self.script.n_vocab
         model = m.ModelInfo("fake.gguf", "fake", "fake", 1000, 2000, "F32", n_vocab, N_CTX, N_EMBD, N_EMBD, 1, 1)
-        n = self.script.n_slots
-        return m.Welcome(m.PROTOCOL, self.boot, model, n, n * N_CTX, N_CTX, 512, 128, self.slab_path, "fake", 1)
+        n, n_embed = self.script.n_slots, self.script.n_embed_tokens
+        model.pooling = "none" if n_embed is None else self.script.pooling
+        sizes = {"n_slots": n, "n_ctx": n * N_CTX, "n_ctx_slot": N_CTX, "n_batch": 512, "n_ubatch": 128}
+        return m.Welcome(
+            m.PROTOCOL, self.boot, model, **sizes, slab=self.slab_path, build="fake", pid=1, n_embed_tokens=n_embed
+        )
 
     def _put(self, client: bytes, token: int) -> m.RowRef:
         return self.slab.put(logits(token, self.script.n_vocab), client)
@@ -335,13 +343,21 @@ class FakeEngine:
     def _embed(self, client: bytes, embed: m.Embed) -> None:
         tokens = np.frombuffer(embed.tokens, "<i4")
         inputs = np.split(tokens, np.cumsum(np.frombuffer(embed.lengths, "<i4"))[:-1])
-        rows = [self.slab.put(vector(part), client) for part in inputs]
+        with np.errstate(invalid="ignore"):
+            found = [self._vectors(part) * np.float32(self.script.scale) for part in reversed(inputs)]
+        rows = self.slab.put_joined([floats.ravel() for floats in found], client)
+        counts = [len(floats) for floats in found] if self.script.pooling == "none" else []
         timings = m.Timings(prompt_n=tokens.size)
         self._out[client] += [
             m.Admitted(embed.id),
-            m.Vectors(embed.id, list(range(len(inputs))), rows),
+            m.Vectors(embed.id, list(reversed(range(len(inputs)))), rows, counts),
             m.Final(embed.id, "done", n_prompt=tokens.size, timings=timings),
         ]
+
+    def _vectors(self, tokens: np.ndarray) -> np.ndarray:
+        if self.script.pooling == "none":
+            return np.stack([vector(tokens[i : i + 1]) for i in range(tokens.size)])
+        return np.array([[tokens.size]], np.float32) if self.script.pooling == "rank" else vector(tokens)[None]
 
     def _reply(self, message: m.ToEngine) -> m.Reply:
         match message:

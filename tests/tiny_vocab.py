@@ -15,6 +15,8 @@ class TinyVocab:
     add_eos = False
     bos: int | None = 256
     eos: int | None = 257
+    sep: int | None = None
+    add_sep = False
     fim_pre: int | None = 258
     fim_suf: int | None = 259
     fim_mid: int | None = 260
