@@ -15,7 +15,7 @@ from engine.deep import DeepPool
 from engine.gbnf import parse_gbnf
 from engine.gbnf_grammar import CompiledGbnf, GbnfGrammar
 from engine.grammar import Eager, Grammar, GrammarError
-from engine.lazy import LazyGrammar
+from engine.lazy import LazyGrammar, Patterns, compile_patterns
 from engine.llg_grammar import LlgGrammar, main_end
 from engine.llg_source import llg_source
 from engine.pieces import Pieces
@@ -50,26 +50,33 @@ class Compiling:
     """A constraint that is being compiled, or was. The grammar is made by `result`, on the caller's thread."""
 
     _compiled: "Future[Compiled]"
+    _patterns: "Future[Patterns] | None"  # of a constraint that sleeps
     _constraint: Constraint
     _vocab: Vocab
     _deadline: float
 
     def done(self) -> bool:
         """Whether `result` answers at once."""
-        return self._compiled.done() or time.monotonic() > self._deadline
+        can_wake = self._patterns is None or self._patterns.done()
+        return (self._compiled.done() and can_wake) or time.monotonic() > self._deadline
 
     def result(self) -> Grammar:
         """The grammar at its beginning. Raises GrammarError for a bad constraint, or one that takes too long."""
         try:
-            make = self._compiled.result(max(0.0, self._deadline - time.monotonic()))
+            make = self._compiled.result(self._left)
+            patterns = self._patterns.result(self._left) if self._patterns is not None else None
         except TimeoutError:
             raise GrammarError(f"the constraint takes more than {_SECONDS:.0f} s to compile") from None
-        if self._constraint.lazy:
-            return LazyGrammar(make, self._constraint.triggers, self._vocab)
+        if patterns is not None:
+            return LazyGrammar(make, self._constraint.triggers, patterns, self._vocab)
         grammar = make()
         for token in self._constraint.prefix:
             grammar.accept(token)
         return grammar
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
 
 
 class Compiler:
@@ -93,7 +100,8 @@ class Compiler:
             self._kept.popitem(last=False)
         is_set_up = self._tokenizer.done() and self._pieces.done()
         deadline = time.monotonic() + _SECONDS + (0 if is_set_up else _SETUP_SECONDS)
-        return Compiling(self._kept[key], constraint, self._vocab, deadline)
+        patterns = self._pool.submit(compile_patterns, constraint.triggers) if constraint.lazy else None
+        return Compiling(self._kept[key], patterns, constraint, self._vocab, deadline)
 
     def compile(self, constraint: Constraint) -> Grammar:
         """The grammar, once it is compiled."""

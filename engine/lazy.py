@@ -1,6 +1,7 @@
 """A constraint that sleeps until a trigger appears in the output (spec/generation.md §4)."""
 
 import logging
+import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 
@@ -13,7 +14,10 @@ from ipc.messages import Trigger
 
 log = logging.getLogger(__name__)
 
-_SEARCH_SECONDS = 0.02  # for one pattern on the text so far; one that needs longer would stall every stream
+MAX_PATTERN = 10_000  # characters
+_SEARCH_SECONDS = 0.02  # for all patterns on the text so far; what needs longer would stall every stream
+
+Patterns = list[regex.Pattern[str]]
 
 
 class LazyGrammar:
@@ -21,12 +25,13 @@ class LazyGrammar:
 
     lazy = True
 
-    def __init__(self, make: Callable[[], Eager], triggers: list[Trigger], vocab: Vocab) -> None:
+    def __init__(self, make: Callable[[], Eager], triggers: list[Trigger], patterns: Patterns, vocab: Vocab) -> None:
+        """`patterns` are those of `compile_patterns`."""
         self._make = make
         self._grammar: Eager | None = None
         self._vocab = vocab
         self._tokens = {trigger.token for trigger in triggers if trigger.kind == "token"}
-        self._patterns = [_compile(trigger) for trigger in triggers if trigger.kind != "token"]
+        self._patterns = patterns
         self._decoder = getincrementaldecoder("utf-8")("surrogateescape")  # keeps offsets in bytes exact
         self._text = ""
         self._passed = 0  # characters in which no trigger is looked for any more
@@ -59,7 +64,8 @@ class LazyGrammar:
         self._read.append((token, self._n_bytes))
         self._n_bytes += len(piece)
         self._text += self._decoder.decode(piece)
-        found = [self._find(pattern) for pattern in self._patterns]
+        deadline = time.monotonic() + _SEARCH_SECONDS
+        found = [self._find(pattern, deadline) for pattern in self._patterns]
         start = min((at for at in found if at is not None), default=None)
         if start is None:
             return
@@ -68,10 +74,10 @@ class LazyGrammar:
         else:
             self._passed = start + 1
 
-    def _find(self, pattern: regex.Pattern[str]) -> int | None:
+    def _find(self, pattern: regex.Pattern[str], deadline: float) -> int | None:
         """Where the constrained text begins: the first group that matched something, else the match."""
         try:
-            match = pattern.search(self._text, self._passed, timeout=_SEARCH_SECONDS)
+            match = pattern.search(self._text, self._passed, timeout=max(1e-6, deadline - time.monotonic()))
         except TimeoutError:
             raise GrammarError(f"searching for the trigger {pattern.pattern!r:.80} takes too long") from None
         if match is None:
@@ -100,13 +106,20 @@ class LazyGrammar:
         return True
 
 
+def compile_patterns(triggers: list[Trigger]) -> Patterns:
+    """What to look for in the text. Takes a while for long ones. Raises GrammarError."""
+    return [_compile(trigger) for trigger in triggers if trigger.kind != "token"]
+
+
 def _compile(trigger: Trigger) -> regex.Pattern[str]:
     source = trigger.value
+    if len(source) > MAX_PATTERN:
+        raise GrammarError(f"a grammar trigger has {len(source)} characters, more than {MAX_PATTERN}")
     if trigger.kind == "word":
         source = regex.escape(source)
     elif trigger.kind == "pattern_full":
         source = rf"^(?:{source.removeprefix('^').removesuffix('$')})\Z"
     try:
         return regex.compile(source)
-    except regex.error as problem:
-        raise GrammarError(f"grammar trigger pattern {trigger.value!r}: {problem}") from problem
+    except (regex.error, RecursionError) as problem:
+        raise GrammarError(f"grammar trigger pattern {trigger.value!r:.80}: {problem}") from problem

@@ -212,8 +212,11 @@ def test_a_schema_can_sleep_too(compiler: Compiler, vocab: Vocab) -> None:
 
 
 def test_a_bad_or_slow_trigger_is_refused(compiler: Compiler, vocab: Vocab) -> None:
-    with pytest.raises(GrammarError, match="trigger pattern"):
-        lazy(compiler, Trigger("pattern", "(a"))
+    for source in ("(a", "(" * 5000):
+        with pytest.raises(GrammarError, match="trigger pattern"):
+            lazy(compiler, Trigger("pattern", source))
+    with pytest.raises(GrammarError, match="20000 characters"):
+        lazy(compiler, Trigger("word", "a" * 20_000))
     grammar = lazy(compiler, Trigger("pattern", r"(?:(?:a|aa|aaa|a*)*)*b\1?(x+x+)+y"))
     with pytest.raises(GrammarError, match="takes too long"):
         written(grammar, vocab, "a" * 60 + "b" + "x" * 4000)
