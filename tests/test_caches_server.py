@@ -1,9 +1,11 @@
 """The prompt caches of the demo model: reuse in a slot, saved slots over HTTP and a restart, the disk cache."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +19,13 @@ STORY = (
     "boat came out of the fog, and in it sat a girl who said that she had lost her way. "
 )
 AGAIN = "The old lighthouse keeper"  # after the story, the model goes on with the story whatever the last digits are
+
+
+MARKS = [
+    *("tiger", "violin", "copper", "lantern", "meadow", "pepper", "window", "thunder"),
+    *("marble", "rocket", "silver", "velvet", "walnut", "candle", "hammer", "orange"),
+]
+ROUNDS = int(os.environ.get("LLAMARADA_TEST_ROUNDS", "2"))
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +109,33 @@ def test_a_saved_slot_survives_erasing_and_a_restart(server: Server, model_path:
 def test_bad_slot_actions_are_refused(server: Server, path: str, body: dict[str, Any], code: int, text: str) -> None:
     response = server.post(path, body)
     assert response.status_code == code and text in response.json()["error"]["message"]
+
+
+def secret(engine: RealEngine, mark: str) -> list[int]:
+    """A prompt that goes on with `mark` and what follows it, whatever the last digits of the logits are."""
+    start = "Anna keeps a garden behind the old mill, and the secret word on her gate is"
+    sentence = f"{start} {mark}, which every guest must say aloud. "
+    return engine.model.vocab.encode(sentence + start).tolist()
+
+
+def test_clients_never_see_each_others_mark(lib: Path, model_path: Path) -> None:
+    """The idea of case C03: many clients, several rounds, random aborts, fewer slots than clients."""
+    random = Random(3)
+    with RealEngine(model_path, ctx_size=512, parallel=1, kv_unified=True, cache_ram=0) as alone:
+        prompts = [secret(alone, mark) for mark in MARKS]
+        expected = [alone.generate(tokens, 8, cache_prompt=False)[0] for tokens in prompts]
+    with RealEngine(model_path, ctx_size=256, parallel=4, kv_unified=True) as engine:
+        for _ in range(ROUNDS):
+            tasks = [engine.submit(tokens, 8) for tokens in prompts]
+            engine.step(random.randint(0, 5))
+            for task in random.sample(tasks, 2):
+                engine.abort(task)
+            engine.run()
+            for task, text, mark in zip(tasks, expected, MARKS, strict=True):
+                assert engine.tokens(task) == text[: len(engine.tokens(task))]
+                said = engine.text(task)
+                assert not any(other in said for other in MARKS if other != mark)
+                assert mark in said or engine.final(task).reason == "abort"
 
 
 def test_a_long_conversation_is_resumed_after_a_restart(lib: Path, model_path: Path, tmp_path: Path) -> None:
