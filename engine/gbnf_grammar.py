@@ -1,14 +1,18 @@
 """A GBNF grammar's state within one sequence, and its masks over the whole vocabulary."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
-from engine.gbnf_machine import DEAD, UNKNOWN, Machine
+from engine.gbnf_machine import DEAD, MAX_WORK, UNKNOWN, Machine
 from engine.gbnf_rules import Gbnf
 from engine.grammar import GrammarError
 from engine.pieces import Level, Pieces, point_range, split
 from engine.vocab import Vocab
 
 _KEPT_MASKS = 256
+_CREDIT, _CREDIT_PER_TOKEN = 1_000_000, 2_000  # work that a sequence may cause: about a second, and 2 ms a token
 
 
 class Masks:
@@ -133,19 +137,21 @@ class GbnfGrammar:
         self._masks = compiled.masks
         self._vocab = vocab
         self._state = self._machine.start
+        self._credit = _CREDIT
         self._tail = b""  # of a character whose other bytes are still to come
         self._seen: tuple[int, tuple[int, bytes] | None] | None = None  # the last token asked about, and its answer
 
     def allows(self, token: int) -> bool:
         if token in self._vocab.eog:
             return self._may_end()
-        self._seen = token, self._after(token)
+        with self._working():
+            self._seen = token, self._after(token)
         return self._seen[1] is not None
 
     def mask(self, logits: np.ndarray) -> np.ndarray:
-        self._machine.begin()
         n = self._vocab.n_tokens
-        allowed = self._mask_within_character() if self._tail else self._masks.of(self._state)
+        with self._working():
+            allowed = self._mask_within_character() if self._tail else self._masks.of(self._state)
         masked = np.full_like(logits, -np.inf)
         np.copyto(masked[:n], logits[:n], where=allowed)
         if self._may_end():
@@ -156,15 +162,19 @@ class GbnfGrammar:
     def accept(self, token: int) -> None:
         if token in self._vocab.eog and self._may_end():
             return
-        after = self._seen[1] if self._seen is not None and self._seen[0] == token else self._after(token)
+        if self._seen is None or self._seen[0] != token:
+            with self._working():
+                self._seen = token, self._after(token)
+        after = self._seen[1]
         if after is None:
             raise GrammarError(f"the grammar does not allow token {token} here")
+        self._credit += _CREDIT_PER_TOKEN
         self._move(*after)
 
     def feed(self, text: bytes) -> None:
         """Follow text that is not cut into tokens. Raises GrammarError."""
-        self._machine.begin()
-        after = self._spelled(text)
+        with self._working():
+            after = self._spelled(text)
         if after is None:
             raise GrammarError(f"the grammar does not allow {text.decode('utf-8', 'replace')[:40]!r} here")
         self._move(*after)
@@ -191,6 +201,15 @@ class GbnfGrammar:
             if self._machine.is_full:
                 raise GrammarError("the output is nested too deep for the grammar")
 
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Pay for the work of one token or mask."""
+        self._machine.begin(min(MAX_WORK, self._credit))
+        try:
+            yield
+        finally:
+            self._credit -= self._machine.work
+
     @property
     def _machine(self) -> Machine:
         return self._masks.machine
@@ -198,7 +217,6 @@ class GbnfGrammar:
     def _after(self, token: int) -> tuple[int, bytes] | None:
         """State and incomplete character after `token`, None when it may not come."""
         machine, piece = self._machine, self._vocab.piece(token, special=True)
-        machine.begin()
         if not self._compiled.pieces.spoken[token]:
             return None
         spelled = self._spelled(piece)

@@ -12,7 +12,7 @@ from engine.grammar import GrammarError
 
 DEAD, UNKNOWN = -1, -2  # in `Machine.table`
 _DONE = -1  # the position of an empty stack
-_MAX_WORK = 50_000  # stack entries touched for one token or one mask
+MAX_WORK = 100_000  # stack entries touched for one token or one mask: a tenth of a second
 _MAX_CELLS = 1_000_000  # of the table, 4 MB
 _MAX_STATES = 20_000
 _MAX_NODES = 50_000
@@ -33,7 +33,8 @@ class Machine:
         self._nodes: list[Entries] = []
         self._node_ids: dict[Entries, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
-        self._work = 0
+        self._budget = MAX_WORK
+        self.work = 0  # done since `begin`
         end = self._node(((_DONE, 0),))
         self.start = self._close([(at, end) for at in gbnf.starts[gbnf.root]])
 
@@ -44,9 +45,9 @@ class Machine:
         is_wide = n_states > 64 and n_states * self.gbnf.n_atoms > _MAX_CELLS
         return is_wide or n_states > _MAX_STATES or n_nodes > _MAX_NODES
 
-    def begin(self) -> None:
-        """A new token or mask: its work counts from zero."""
-        self._work = 0
+    def begin(self, budget: int = MAX_WORK) -> None:
+        """A new token or mask, which may cost this much work; beyond it what is asked raises GrammarError."""
+        self._budget, self.work = budget, 0
 
     def done(self, state: int) -> bool:
         """Whether the text may end in `state`."""
@@ -176,6 +177,6 @@ class Machine:
         return self._joined[key]
 
     def _spend(self, n: int = 1) -> None:
-        self._work += n
-        if self._work > _MAX_WORK:
+        self.work += n
+        if self.work > self._budget:
             raise GrammarError("the grammar is too ambiguous: it can be followed in too many ways at once")
