@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _SUFFIX = ".kv"
 _FOLDER, _FILE = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{32}\.kv")
 _SCRATCH = re.compile(r"\.[0-9a-f]{32}\.kv\.\d+\.tmp")
+_HEAD = 4096  # bytes of a file, at most, beside what a snapshot counts
 _MOST_WAITING = 4  # snapshots that wait to be written; a busy engine must not pile them up
 _ABANDONED = 600.0  # s after which another process's half-written file is surely nobody's
 
@@ -147,7 +148,7 @@ class DiskCache:
 
     def _store(self, head: Head, snapshot: Snapshot, entry: Entry, contained: list[Path]) -> None:
         try:
-            self._make_room(snapshot.n_bytes)
+            self._make_room(snapshot.n_bytes + _HEAD)
             snapshotfile.write(entry.path, head, snapshot)
             self._change(entry.path, entry)
             for path in contained:

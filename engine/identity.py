@@ -17,7 +17,7 @@ from ipc.config import EngineSection
 _HEAD = 16 << 20  # bytes; the metadata is in here, however large the vocabulary
 _SAMPLES, _SAMPLE = 64, 1 << 16
 _FIELDS = (  # of the engine's settings
-    *("n_slots", "unified", "swa_full", "cache_type_k", "cache_type_v", "control_vector", "control_vector_layers"),
+    *("n_slots", "unified", "swa_full", "cache_type_k", "cache_type_v", "flash_attn", "control_vector_layers"),
     *("rope_scaling", "rope_freq_base", "rope_freq_scale", "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor"),
     *("yarn_beta_slow", "yarn_beta_fast"),
 )
@@ -73,6 +73,7 @@ def model_digest(path: str, settings: EngineSection, overrides: tuple[str, ...] 
     if settings.unified:
         del values["n_slots"]  # it is the number of KV streams otherwise
     digests = [file_digest(part) for part in _parts(path)]
+    digests += [f"{file_digest(vector.path)} {vector.scale}" for vector in settings.control_vector]
     library = (llama.llama_version() or b"").decode()
     return blake2b(msgspec.json.encode([digests, values, overrides, library]), digest_size=16).hexdigest()
 

@@ -74,7 +74,7 @@ class Reuse:
         if not shortest or not self._memory.can_move:
             return None
         best: tuple[int, Slot, int, list[Move]] | None = None
-        for other in [slot, *(other for other in self._slots if other.idle)]:
+        for other in [slot, *(other for other in self._slots if other is not slot)]:
             if other.adapters != sequence.adapters:
                 continue
             n = longest_prefix([other], other, sequence.tokens, self._memory.usable).n

@@ -1,5 +1,6 @@
 """Prompt caches on a model in plain Python: what slots lose is found again, and never gives another text."""
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -256,6 +257,14 @@ def test_a_cut_off_file_is_skipped(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("*.kv")
     file.write_bytes(file.read_bytes()[:-10])
     assert len(disk(tmp_path)) == 0
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = StepEngine(disk=disk(tmp_path / "cache"), n_ctx=512)
+    shutil.rmtree(tmp_path / "cache")
+    run(engine, prompt(1, 100))
+    stopped(engine)
+    assert "the prompt cache cannot be written" in caplog.text
 
 
 def test_another_models_prompts_are_not_seen(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tests.real_engine import RealEngine, check_positions
 from tests.tiny_models import WRITERS
 
 pytestmark = pytest.mark.usefixtures("lib")
-MODES = pytest.mark.parametrize("unified", [True, False], ids=["unified", "streams"])
 NEVER_ENDS = Sampling(temperature=0, ignore_eos=True)
+MODES = pytest.mark.parametrize("unified", [True, False], ids=["unified", "streams"])
 KINDS = pytest.mark.parametrize("kind", list(WRITERS))
 
 
@@ -47,6 +47,20 @@ def test_a_branch_reads_only_what_it_must_and_says_the_same(tiny: dict[str, Path
         assert 290 <= found <= 300
         again, found = engine.generate(branch, slot=0)
         assert again == expected and found >= 356
+
+
+@MODES
+def test_moved_stretches_harm_nobody_who_shares_them(tiny: dict[str, Path], unified: bool) -> None:
+    system, old, rest = prompt(1, 60), prompt(2, 80), prompt(3, 90)
+    with small(tiny["dense"], unified, 3) as engine:
+        expected, _ = engine.generate([*system, *old, *rest, 5], 40)
+        other = engine.submit([*system, *old, *rest, 5], 40)
+        engine.step(12)
+        _, found = engine.generate([*system, *rest, 7], n_cache_reuse=32)
+        assert found == 150
+        assert engine.tokens(other) == expected
+        _, found = engine.generate([*system, *rest, 7])
+        assert found == 60
 
 
 @KINDS
