@@ -13,7 +13,8 @@ from engine.snapshot import Checkpoint, Snapshot
 from ipc.messages import Failure, SlotAction, SlotReply
 from tests.fake_context import continuation
 from tests.step_engine import StepEngine
-from tests.test_caches import KINDS, MODES, prompt, run
+from tests.test_cache_policy import prompt
+from tests.test_caches import KINDS, MODES, run
 from tests.test_engine import check_books
 
 pytestmark = pytest.mark.usefixtures("lib")
