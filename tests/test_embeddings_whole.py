@@ -1,6 +1,7 @@
 """Embeddings and reranking by whole servers on real models: reported cases, clients, text generation beside."""
 
 import base64
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -167,3 +168,16 @@ def test_ranking_with_a_model_that_has_no_head_fails_at_the_start(lib: Path, enc
         pytest.raises(AssertionError, match="no classification head"),
     ):
         server.wait_ready()
+
+
+def test_the_examples_of_the_documentation_print_what_it_says(
+    encoder: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "embeddings.md").read_text("utf-8")
+    search, client = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(search.replace("http://127.0.0.1:8080", encoder.url), {})
+    said, printed = (re.findall(r"^ *(0\.\d\d)  (.+)$", text, re.MULTILINE) for text in (page, capsys.readouterr().out))
+    assert [text for _, text in said] == [text for _, text in printed]
+    assert [float(score) for score, _ in said] == pytest.approx([float(score) for score, _ in printed], abs=0.011)
+    exec(client.replace("http://127.0.0.1:8080", encoder.url), {})
+    assert capsys.readouterr().out == "256 8\n"

@@ -207,7 +207,7 @@ EMBEDDINGS = (
         "engine.embeddings",
         ("--embedding", "--embeddings"),
         "LLAMA_ARG_EMBEDDINGS",
-        "serve the embedding endpoints only",
+        "serve the embedding endpoints, beside text generation if the model can do both",
     ),
     Option(
         "engine.reranking",
@@ -230,7 +230,6 @@ EMBEDDINGS = (
         "norm of embeddings: -1 none, 0 largest is 32760, 1 taxicab, 2 euclidean, more: p-norm",
         value="N",
         low=-1,
-        mark=LATER,
     ),
 )
 
