@@ -50,6 +50,19 @@ def test_a_branch_reads_only_what_it_must_and_says_the_same(tiny: dict[str, Path
 
 
 @MODES
+def test_full_windows_branch_anywhere(tiny: dict[str, Path], unified: bool) -> None:
+    long, branch = prompt(1, 600), [*prompt(1, 300), *prompt(2, 60)]
+    with small(tiny["window"], unified, swa_full=True) as engine:
+        expected, _ = engine.generate(branch)
+    with small(tiny["window"], unified, swa_full=True) as engine:
+        engine.generate(long, slot=0)
+        assert engine.generate(branch, slot=0) == (expected, 300)
+        for seed in range(3, 6):  # through host memory, where only the windows' ends are kept
+            engine.generate(prompt(seed, 600))
+        assert engine.generate([*branch[:320], 9])[0] == engine.generate([*branch[:320], 9], cache_prompt=False)[0]
+
+
+@MODES
 def test_moved_stretches_harm_nobody_who_shares_them(tiny: dict[str, Path], unified: bool) -> None:
     system, old, rest = prompt(1, 60), prompt(2, 80), prompt(3, 90)
     with small(tiny["dense"], unified, 3) as engine:
