@@ -111,7 +111,7 @@ def assemble(
         speculation=speculation,
         decoder=decoder,
         embedder=embedder,
-        controls=Controls(slots, metrics, sequences, vocab, server, lora, actions),
+        controls=Controls(slots, memory, metrics, sequences, vocab, server, lora, actions),
         outbox=outbox,
     )
 

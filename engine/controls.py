@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.lora_controls import LoraControls
+from engine.memory import Memory
 from engine.metrics import Metrics
 from engine.sequence import Phase, Sequence
 from engine.sequences import Sequences
@@ -36,6 +37,7 @@ class Controls:
     """Control messages. What takes time is answered by `run_deferred`."""
 
     slots: list[Slot]
+    memory: Memory
     metrics: Metrics
     sequences: Sequences
     vocab: Vocab
@@ -96,6 +98,9 @@ class Controls:
     def _state(self, slot: Slot, debug: bool) -> SlotState:
         sequence = slot.sequence or slot.previous
         state = SlotState(slot.id, slot.n_ctx, not slot.idle)
+        if debug:
+            state.n_past = slot.n_past
+            state.pos_min, state.pos_max = self.memory.held(slot)
         if sequence is None:
             return state
         running = slot.sequence is not None

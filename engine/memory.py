@@ -73,6 +73,10 @@ class Memory:
             return 0
         return self._n_swa or None
 
+    def held(self, slot: Slot) -> tuple[int, int]:
+        """First and last position that libllama itself holds for `slot`; -1 for none."""
+        return self._kv.seq_pos_min(slot.id), self._kv.seq_pos_max(slot.id)
+
     def evaluated(self, slot: Slot, n: int) -> None:
         """`n` more tokens of `slot` went through a decode."""
         slot.evaluated(self._fresh(n))

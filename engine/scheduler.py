@@ -9,7 +9,7 @@ from engine.slot import Slot
 _SMOOTHING = 0.2  # weight of the newest measurement
 _GAP_FACTOR = 2.5  # without a target, a step with prompt work may take this much of a plain decode step
 _FIRST_SHARE = 64  # prompt tokens beside generated ones before costs are known
-_SMALLEST_SHARE = 16  # prompt tokens a step always carries, so that prompts end
+_SMALLEST_SHARE = 32  # prompt tokens a step always carries, so that prompts end
 
 
 @dataclass(slots=True)

@@ -392,6 +392,9 @@ class SlotState(Message):
     prompt: str = ""
     generated: str = ""
     state: str = "idle"
+    n_past: int = 0  # with `debug`: tokens that the slot counts in the KV memory
+    pos_min: int = -1  # with `debug`: first and last position that libllama holds for it; -1: none
+    pos_max: int = -1
 
 
 class SlotsReply(Message, tag="slots"):

@@ -5,6 +5,7 @@ What a sequence generates therefore tells whether its KV held exactly its own to
 
 import pickle
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class FakeVocab:
 
     def piece(self, token: int, special: bool = False) -> bytes:
         return b"" if token == 0 else bytes([64 + token])
+
+    def decode(self, tokens: Iterable[int], special: bool = True) -> bytes:
+        return b"".join(self.piece(int(token)) for token in tokens)
 
     def pieces(self, special: bool) -> list[bytes]:
         return [self.piece(token) for token in range(N_VOCAB)]

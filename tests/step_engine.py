@@ -222,7 +222,7 @@ class StepEngine(Stepped):
             speculation=speculation,
             decoder=decoder,
             embedder=None,
-            controls=Controls(self.slots, self.metrics, sequences, vocab, self.server, lora, actions),  # type: ignore[arg-type]
+            controls=Controls(self.slots, self.memory, self.metrics, sequences, vocab, self.server, lora, actions),  # type: ignore[arg-type]
             outbox=outbox,
         )
 

@@ -308,6 +308,18 @@ def test_slots_are_reported_while_busy() -> None:
     reply = next(m for m in engine.server.sent[b"c"] if isinstance(m, SlotsReply))
     assert [slot.is_processing for slot in reply.slots] == [True, False]
     assert reply.slots[0].n_prompt == 3
+    assert reply.slots[0].pos_max == -1
+
+
+def test_a_slot_tells_what_it_and_libllama_hold() -> None:
+    engine = StepEngine(n_slots=2)
+    engine.submit([1, 2, 3], 4)
+    engine.run()
+    engine.server.incoming.append((b"c", GetSlots(7, debug=True)))
+    engine.step()
+    used, unused = next(m for m in engine.server.sent[b"c"] if isinstance(m, SlotsReply)).slots
+    assert (used.n_past, used.pos_min, used.pos_max) == (6, 0, 5)
+    assert (unused.n_past, unused.pos_min, unused.pos_max) == (0, -1, -1)
 
 
 def test_prompt_log_probabilities_come_for_every_prompt_token_but_the_first() -> None:
