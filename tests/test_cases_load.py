@@ -35,7 +35,7 @@ async def ask(client: httpx.AsyncClient, i: int) -> tuple[int, str]:
 async def burst(url: str, n: int) -> Counter[tuple[int, str]]:
     """So many requests at the same time."""
     limits = httpx.Limits(max_connections=n)
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=180) as client:
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=900) as client:
         return Counter(await asyncio.gather(*(ask(client, i) for i in range(n))))
 
 
