@@ -69,7 +69,8 @@ class Scheduler:
         busy = self._turn([slot for slot in slots if slot.sequence is not None])
         chunks = self._generating(busy)
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
-        room = self._prompt_share(sum(chunk.n for chunk in chunks))
+        crowd = len(reading) / max(1, len(chunks))
+        room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd)
         return chunks + share(reading, room)
 
     def _generating(self, busy: list[Slot]) -> list[Chunk]:
@@ -98,15 +99,19 @@ class Scheduler:
         n_decode = sum(chunk.n for chunk in chunks if chunk.output)
         return self._prompt_share(n_decode) if n_decode else self._largest
 
-    def _prompt_share(self, n_decode: int) -> int:
-        """Prompt tokens that a step may carry beside `n_decode` generated ones."""
+    def _prompt_share(self, n_decode: int, crowd: float = 1.0) -> int:
+        """Prompt tokens that a step may carry beside `n_decode` generated ones.
+
+        `crowd` is how many prompts wait for each sequence that generates: a burst of prompts is not held up for the
+        sake of the few that were first.
+        """
         room = max(0, self._largest - n_decode)
         if not n_decode:
             return room
         decode_ms, token_ms = self.cost.decode_ms(n_decode), self.cost.prompt_token_ms
         if decode_ms is None or token_ms is None:
-            return min(room, _FIRST_SHARE)
-        target = self._target_gap_ms or _GAP_FACTOR * decode_ms
+            return min(room, int(_FIRST_SHARE * max(1.0, crowd)))
+        target = self._target_gap_ms or _GAP_FACTOR * decode_ms * max(1.0, crowd)
         affordable = (target - decode_ms) / max(token_ms, 1e-6)
         return min(room, max(_SMALLEST_SHARE, int(affordable)))
 

@@ -1,0 +1,64 @@
+"""What a step evaluates: every generating slot, and a fair share of the prompts that wait."""
+
+import numpy as np
+
+from engine.scheduler import Scheduler, share
+from engine.sequence import Phase, Sequence
+from engine.slot import Slot
+from ipc.messages import Sampling, Task
+
+
+def slot_of(number: int, phase: Phase, todo: int, n_past: int = 0) -> Slot:
+    """A slot whose sequence has `todo` tokens to evaluate."""
+    slot = Slot(number, 4096)
+    slot.tokens.set(np.ones(n_past + todo, np.int32))
+    slot.evaluated(np.arange(n_past))
+    prompt = np.ones(n_past + todo, np.int32)
+    sequence = Sequence.of(b"c", Task(number, b"", Sampling()), prompt, None, 0.0)  # type: ignore[arg-type]
+    sequence.phase, sequence.slot, slot.sequence = phase, slot, sequence
+    return slot
+
+
+def learned(target_gap_ms: float | None = None) -> Scheduler:
+    """A scheduler that knows: a decode step takes 20 ms, a prompt token 2 ms."""
+    scheduler = Scheduler(512, target_gap_ms)
+    for _ in range(50):
+        scheduler.cost.observe(2, 0, 20.0)
+        scheduler.cost.observe(2, 10, 40.0)
+    return scheduler
+
+
+def sizes(scheduler: Scheduler, slots: list[Slot]) -> dict[int, int]:
+    return {chunk.slot.id: chunk.n for chunk in scheduler.plan(slots)}
+
+
+def test_every_generating_slot_is_in_every_step() -> None:
+    slots = [slot_of(i, Phase.GENERATING, 1, 10) for i in range(3)] + [slot_of(3, Phase.PREFILL, 2000)]
+    plan = sizes(learned(), slots)
+    assert [plan[i] for i in range(3)] == [1, 1, 1]
+    assert 0 < plan[3] < 100
+
+
+def test_a_prompt_alone_gets_the_whole_batch() -> None:
+    assert sizes(learned(), [slot_of(0, Phase.PREFILL, 2000)]) == {0: 512}
+
+
+def test_a_short_prompt_is_not_stuck_behind_a_long_one() -> None:
+    chunks = share([slot_of(0, Phase.PREFILL, 5000), slot_of(1, Phase.PREFILL, 10)], 100)
+    assert {chunk.slot.id: (chunk.n, chunk.output) for chunk in chunks} == {1: (10, True), 0: (90, False)}
+
+
+def test_a_larger_target_gap_reads_prompts_faster() -> None:
+    slots = [slot_of(0, Phase.GENERATING, 1, 10), slot_of(1, Phase.PREFILL, 2000)]
+    assert sizes(learned(400.0), slots)[1] > sizes(learned(), slots)[1]
+
+
+def test_a_burst_of_prompts_is_not_held_up_for_a_single_stream() -> None:
+    one = slot_of(0, Phase.GENERATING, 1, 10)
+    burst = [slot_of(i, Phase.PREFILL, 20) for i in range(1, 16)]
+    plan = sizes(learned(), [one, *burst])
+    assert sum(plan[slot.id] for slot in burst) == 300
+
+
+def test_a_slot_waiting_for_a_neighbour_is_left_out() -> None:
+    assert sizes(learned(), [slot_of(0, Phase.WAITING, 50)]) == {}
