@@ -177,7 +177,7 @@ def test_a_stop_string_is_never_sent(server: Server) -> None:
 
 def test_tools_on_a_template_without_any(server: Server) -> None:
     plain = answer(server, {"max_tokens": 1})["usage"]["prompt_tokens"]
-    body = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 60}
+    body = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 60, "cache_prompt": False}
     whole = answer(server, body)
     assert whole["usage"]["prompt_tokens"] > plain + 20
     assert whole["choices"][0]["finish_reason"] == "tool_calls"
