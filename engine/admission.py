@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from engine.adapters import AdapterError, Adapters
 from engine.candidates import Candidates
-from engine.compiler import Compiler, Compiling
-from engine.grammar import Grammar
+from engine.compiler import Compiler
+from engine.dry import DrySamplers
+from engine.grammar import GrammarError
+from engine.preparation import Preparation
 from engine.reasoning import Reasoning
 from engine.regime import Regime
 from engine.sampler import Sampler
@@ -61,6 +63,7 @@ class Admission:
         self._limits = limits
         self._clock = clock
         self.compiler = compiler
+        self._dry = DrySamplers(vocab)
         self._adapters = adapters
 
     def check(self, task: Task, n_waiting: int) -> np.ndarray:
@@ -81,16 +84,20 @@ class Admission:
             raise Refusal(Error(429, "rate_limit_error", _RETRY))
         return prompt
 
-    def compile(self, task: Task) -> Compiling | None:
-        """Start compiling the task's constraint, if it has one."""
-        return self.compiler.submit(task.constraint) if task.constraint is not None else None
+    def prepare(self, task: Task) -> Preparation:
+        """Start making what takes a while: the grammar of a constraint, a DRY sampler."""
+        compiling = self.compiler.submit(task.constraint) if task.constraint is not None else None
+        return Preparation(compiling, self._dry.submit(self._bounded(task.sampling)))
 
-    def sequence(self, client: bytes, task: Task, prompt: np.ndarray, grammar: Grammar | None) -> Sequence:
+    def sequence(self, client: bytes, task: Task, prompt: np.ndarray, prepared: Preparation) -> Sequence:
         """The sequence for a checked task. Raises Refusal when its sampler cannot be made."""
         adapters = self._resolve(task, prompt)
         reasoning = Reasoning(task.reasoning, self._vocab) if task.reasoning is not None else None
         try:
-            sampler = Sampler(self._vocab, self._bounded(task.sampling), self._candidates, grammar, reasoning)
+            sampling, parts = self._bounded(task.sampling), (prepared.grammar(), reasoning, prepared.dry())
+            sampler = Sampler(self._vocab, sampling, self._candidates, *parts)
+        except GrammarError as problem:
+            raise invalid(str(problem)) from problem
         except ValueError as problem:
             raise invalid(f"Failed to initialize samplers: {problem}") from problem
         if task.max_tokens is None:
@@ -112,6 +119,7 @@ class Admission:
 
     def close(self) -> None:
         self.compiler.close()
+        self._dry.close()
 
     def _too_long(self, n: int) -> Error:
         n_ctx = self._limits.n_ctx_slot

@@ -3,21 +3,28 @@
 import ctypes
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from engine import llama
 from engine.llama import Sampler
 from engine.vocab import Vocab
 from ipc.messages import Sampling
 
+if TYPE_CHECKING:
+    from engine.dry import Dry
+
 MIROSTAT_M = 100  # candidates that mirostat 1 estimates the distribution's shape from
 MOST_INFILL = 256  # candidates that infill compares with each other, which takes quadratic time
 
 
-def build(vocab: Vocab, sampling: Sampling, seed: int) -> Sampler:
-    """The chain for `sampling`, ending in a sampler that selects. Raises ValueError on bad values."""
+def build(vocab: Vocab, sampling: Sampling, seed: int, dry: "Dry | None" = None) -> Sampler:
+    """The chain for `sampling`, ending in a sampler that selects; `dry` if it is there already.
+
+    Raises ValueError on bad values.
+    """
     check(sampling)
     chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
-    for sampler in _samplers(vocab, sampling, seed):
+    for sampler in _samplers(vocab, sampling, seed, dry):
         if not sampler:
             llama.llama_sampler_free(chain)
             raise ValueError("a sampler could not be made from these parameters")
@@ -34,14 +41,14 @@ def check(s: Sampling) -> None:
             raise ValueError(f"{name} must be finite")
 
 
-def _samplers(vocab: Vocab, s: Sampling, seed: int) -> list[Sampler]:
+def _samplers(vocab: Vocab, s: Sampling, seed: int, dry: "Dry | None") -> list[Sampler]:
     if s.mirostat == 1:
         mirostat = llama.llama_sampler_init_mirostat(vocab.n_tokens, seed, s.mirostat_tau, s.mirostat_eta, MIROSTAT_M)
         return [llama.llama_sampler_init_temp(s.temperature), mirostat]
     if s.mirostat == 2:
         mirostat = llama.llama_sampler_init_mirostat_v2(seed, s.mirostat_tau, s.mirostat_eta)
         return [llama.llama_sampler_init_temp(s.temperature), mirostat]
-    makers = _makers(vocab, s, seed)
+    makers = _makers(vocab, s, seed, dry)
     listed = [makers[name]() for name in bounded(active(s)) if name in makers]
     if "adaptive_p" in s.samplers:
         last = llama.llama_sampler_init_adaptive_p(s.adaptive_target, s.adaptive_decay, seed)
@@ -50,12 +57,12 @@ def _samplers(vocab: Vocab, s: Sampling, seed: int) -> list[Sampler]:
     return [*listed, last]
 
 
-def _makers(vocab: Vocab, s: Sampling, seed: int) -> dict[str, Callable[[], Sampler]]:
+def _makers(vocab: Vocab, s: Sampling, seed: int, dry: "Dry | None" = None) -> dict[str, Callable[[], Sampler]]:
     return {
         "penalties": lambda: llama.llama_sampler_init_penalties(
             vocab.n_tokens, s.repeat_last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty
         ),
-        "dry": lambda: _dry(vocab, s),
+        "dry": lambda: make_dry(vocab, s) if dry is None else dry.copy(),
         "top_n_sigma": lambda: llama.llama_sampler_init_top_n_sigma(s.top_n_sigma),
         "top_k": lambda: llama.llama_sampler_init_top_k(s.top_k),
         "typ_p": lambda: llama.llama_sampler_init_typical(s.typical_p, s.min_keep),
@@ -68,7 +75,8 @@ def _makers(vocab: Vocab, s: Sampling, seed: int) -> dict[str, Callable[[], Samp
     }
 
 
-def _dry(vocab: Vocab, s: Sampling) -> Sampler:
+def make_dry(vocab: Vocab, s: Sampling) -> Sampler:
+    """A DRY sampler. Looks for every sequence breaker in every token, which takes a while."""
     breakers = [text.encode() for text in s.dry_sequence_breakers]
     array = (ctypes.c_char_p * len(breakers))(*breakers)
     return llama.llama_sampler_init_dry(

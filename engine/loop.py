@@ -8,13 +8,12 @@ import numpy as np
 from engine.admission import Admission, Refusal, invalid
 from engine.archive import Archive
 from engine.checkpoints import Checkpoints
-from engine.compiler import Compiling
 from engine.controls import Controls
 from engine.decoder import Decoder
 from engine.embedder import Embedder
-from engine.grammar import Grammar, GrammarError
 from engine.outbox import Outbox
 from engine.placement import Placement
+from engine.preparation import Preparation
 from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
@@ -30,17 +29,13 @@ _OTHERS_MS = 2  # another thread compiles a constraint or reads a file, and noth
 
 
 @dataclass(slots=True, eq=False)
-class _Compiling:
-    """A task whose constraint is being compiled on another thread."""
+class _Preparing:
+    """A task for which another thread is making something."""
 
     client: bytes
     task: Task
     prompt: np.ndarray
-    grammar: Compiling
-
-    @property
-    def key(self) -> tuple[bytes, int]:
-        return self.client, self.task.id
+    preparation: Preparation
 
 
 @dataclass(eq=False)
@@ -64,7 +59,7 @@ class Engine:
     outbox: Outbox
 
     def __post_init__(self) -> None:
-        self._compiling: list[_Compiling] = []
+        self._preparing: dict[tuple[bytes, int], _Preparing] = {}
         self._stopping = False
         self._evaluates = False  # the last step had tokens to evaluate
 
@@ -80,7 +75,7 @@ class Engine:
 
     def step(self) -> None:
         self._receive()
-        self._admit_compiled()
+        self._admit_prepared()
         self.placement.expire()
         self.placement.start_queued()
         self.placement.join_waiting()
@@ -114,12 +109,12 @@ class Engine:
 
     @property
     def _n_open(self) -> int:
-        return len(self.sequences) + len(self._compiling) + (len(self.embedder) if self.embedder is not None else 0)
+        return len(self.sequences) + len(self._preparing) + (len(self.embedder) if self.embedder is not None else 0)
 
     @property
     def _n_waiting(self) -> int:
         """Tasks for which no slot is free; below zero, so many slots are free."""
-        return len(self.sequences.queue) + len(self._compiling) - sum(slot.idle for slot in self.slots)
+        return len(self.sequences.queue) + len(self._preparing) - sum(slot.idle for slot in self.slots)
 
     def _dispatch(self, client: bytes, message: ToEngine) -> None:
         match message:
@@ -148,43 +143,38 @@ class Engine:
 
     def _admit(self, client: bytes, task: Task) -> None:
         try:
-            if (client, task.id) in self.sequences:
+            key = client, task.id
+            if key in self.sequences or key in self._preparing:
                 raise invalid(f"task id {task.id} is in use")
             prompt = self.admission.check(task, self._n_waiting)
-            future = self.admission.compile(task)
-            if future is not None:
-                self._compiling.append(_Compiling(client, task, prompt, future))
-            else:
-                self._enqueue(client, task, prompt, None)
+            self._preparing[key] = _Preparing(client, task, prompt, self.admission.prepare(task))
         except Refusal as refusal:
             self._refuse(client, task.id, refusal.error)
 
-    def _admit_compiled(self) -> None:
-        for entry in [entry for entry in self._compiling if entry.grammar.done()]:
-            self._compiling.remove(entry)
+    def _admit_prepared(self) -> None:
+        for key in [key for key, entry in self._preparing.items() if entry.preparation.done()]:
+            entry = self._preparing.pop(key)
             try:
-                self._enqueue(entry.client, entry.task, entry.prompt, entry.grammar.result())
-            except GrammarError as problem:
-                self._refuse(entry.client, entry.task.id, invalid(str(problem)).error)
+                self._enqueue(entry)
             except Refusal as refusal:
                 self._refuse(entry.client, entry.task.id, refusal.error)
-            except Exception as problem:  # a fault of the compiler must not end the engine
-                log.exception("a constraint could not be compiled")
-                text = f"the constraint could not be compiled: {problem}"
+            except Exception as problem:  # a fault of a compiler must not end the engine
+                log.exception("a task could not be prepared")
+                text = f"the task could not be prepared: {problem}"
                 self._refuse(entry.client, entry.task.id, Error(500, "server_error", text))
 
-    def _enqueue(self, client: bytes, task: Task, prompt: np.ndarray, grammar: Grammar | None) -> None:
-        sequence = self.admission.sequence(client, task, prompt, grammar)
-        self.outbox.add(client, Admitted(task.id, len(self.sequences.queue)))
+    def _enqueue(self, entry: _Preparing) -> None:
+        sequence = self.admission.sequence(entry.client, entry.task, entry.prompt, entry.preparation)
+        self.outbox.add(entry.client, Admitted(entry.task.id, len(self.sequences.queue)))
         self.sequences.add(sequence)
 
     def _refuse(self, client: bytes, task_id: int, error: Error) -> None:
         self.outbox.add(client, Final(task_id, "error", error))
 
     def _abort(self, key: tuple[bytes, int]) -> None:
-        for entry in [entry for entry in self._compiling if entry.key == key]:
-            self._compiling.remove(entry)
-            self.outbox.add(entry.client, Final(entry.task.id, "abort"))
+        if self._preparing.pop(key, None) is not None:
+            client, task_id = key
+            self.outbox.add(client, Final(task_id, "abort"))
         self.sequences.abort(key)
         if self.embedder is not None:
             self.embedder.abort(key)
@@ -195,7 +185,7 @@ class Engine:
 
     def _drop(self, client: bytes) -> None:
         """The client is gone or frozen: nobody waits for its results."""
-        for key in [entry.key for entry in self._compiling if entry.client == client]:
+        for key in [key for key in self._preparing if key[0] == client]:
             self._abort(key)
         for sequence in self.sequences.of_client(client):
             self._abort(sequence.key)
@@ -205,8 +195,8 @@ class Engine:
 
     def _end_all(self, error: Error) -> None:
         self.slab.state = State.STOPPING
-        for entry in self._compiling:
-            self._refuse(entry.client, entry.task.id, error)
+        for client, task_id in self._preparing:
+            self._refuse(client, task_id, error)
         for sequence in self.sequences.all():
             self.sequences.fail(sequence, error)
         if self.embedder is not None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from engine import chain, llama
 from engine.candidates import Candidates, top
+from engine.dry import Dry
 from engine.grammar import Grammar, GrammarError
 from engine.reasoning import Reasoning
 from engine.vocab import Vocab
@@ -35,10 +36,11 @@ class Sampler:
         candidates: Candidates,
         grammar: Grammar | None = None,
         reasoning: Reasoning | None = None,
+        dry: Dry | None = None,
     ) -> None:
         self.seed = draw_seed(sampling.seed)
         self._eog = vocab.eog
-        self._chain = chain.build(vocab, sampling, self.seed)
+        self._chain = chain.build(vocab, sampling, self.seed, dry)
         self._candidates = candidates
         self.grammar = grammar
         self.reasoning = reasoning

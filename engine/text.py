@@ -15,6 +15,35 @@ class Emission:
     stopped_by: str | None = None
 
 
+class _Stop:
+    """Follows one stop string through the text: each character costs the same, whatever the string is."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self.matched = 0  # characters of its beginning that the text ends in
+        self._borders = [0, 0]  # by length of a beginning: the longest shorter beginning that it ends in
+
+    def feed(self, text: str) -> int | None:
+        """How many characters of `text` it takes until the stop string is complete, None if it is not."""
+        for at, char in enumerate(text):
+            while self.matched and self.word[self.matched] != char:
+                self.matched = self._border(self.matched)
+            if self.word[self.matched] == char:
+                self.matched += 1
+            if self.matched == len(self.word):
+                return at + 1
+        return None
+
+    def _border(self, n: int) -> int:
+        borders = self._borders
+        while len(borders) <= n:
+            char, border = self.word[len(borders) - 1], borders[-1]
+            while border and self.word[border] != char:
+                border = borders[border]
+            borders.append(border + (self.word[border] == char))
+        return borders[n]
+
+
 class TextStream:
     """Holds back incomplete UTF-8 and every tail that may still become a stop string.
 
@@ -22,22 +51,22 @@ class TextStream:
     """
 
     def __init__(self, stop: list[str]) -> None:
-        self._stop = [word for word in stop if word]
+        self._stops = [_Stop(word) for word in stop if word]
         self._decoder = _decoder(errors="replace")
         self._held = ""
 
     def feed(self, piece: bytes) -> Emission:
         """Add a token's bytes. After a stop string nothing more is released."""
-        self._held += self._decoder.decode(piece)
-        match = self._earliest_stop()
+        new = self._decoder.decode(piece)
+        match = self._earliest_stop(new)
+        self._held += new
         if match is not None:
             start, word = match
             text, self._held = self._held[:start], ""
             return Emission(text, True, word)
         if self._decoder.getstate()[0]:
             return Emission("", False)
-        keep = self._partial_stop()
-        cut = len(self._held) - keep
+        cut = len(self._held) - max((stop.matched for stop in self._stops), default=0)
         text, self._held = self._held[:cut], self._held[cut:]
         return Emission(text, True)
 
@@ -46,19 +75,11 @@ class TextStream:
         text, self._held = self._held, ""
         return text
 
-    def _earliest_stop(self) -> tuple[int, str] | None:
-        found = [(at, word) for word in self._stop if (at := self._held.find(word)) >= 0]
+    def _earliest_stop(self, new: str) -> tuple[int, str] | None:
+        """Where in the held text and `new` the first stop string begins that is complete."""
+        ends = [(stop.feed(new), stop.word) for stop in self._stops]
+        found = [(len(self._held) + end - len(word), word) for end, word in ends if end is not None]
         return min(found, key=lambda match: match[0], default=None)
-
-    def _partial_stop(self) -> int:
-        """Length of the longest tail that begins a stop string."""
-        longest = 0
-        for word in self._stop:
-            for n in range(min(len(word) - 1, len(self._held)), longest, -1):
-                if self._held.endswith(word[:n]):
-                    longest = n
-                    break
-        return longest
 
 
 class IndentGuard:

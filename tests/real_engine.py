@@ -27,14 +27,14 @@ class RealEngine(Stepped):
             self.context = open_context(self.model, config.engine)
             stack.callback(self.context.close)
             self.server = FakeServer()
-            self.engine = assemble(config, self.model, self.context, None, self.server, FakeSlab())  # type: ignore[arg-type]
+            self.engine = assemble(config, self.model, self.context, [], self.server, FakeSlab())  # type: ignore[arg-type]
             self.slots = self.engine.slots
             self._stack = stack.pop_all()
 
     def run(self, limit: int = 20_000) -> None:
         """Step until nothing is left to do, a minute at most."""
         deadline = time.monotonic() + 60
-        while self.server.incoming or len(self.engine.sequences):
+        while self.server.incoming or self.engine._n_open:
             assert time.monotonic() < deadline, "not done after a minute"
             self.engine.step()
 

@@ -115,7 +115,7 @@ class Stepped:
         """Step until nothing is left to do."""
         for _ in range(limit):
             self.engine.step()
-            if not self.server.incoming and not len(self.engine.sequences):
+            if not self.server.incoming and not self.engine._n_open:
                 return
         raise AssertionError(f"not done after {limit} steps")
 

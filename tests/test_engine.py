@@ -177,6 +177,16 @@ def test_a_task_that_finds_a_free_slot_needs_no_place_in_the_queue(max_queue: in
     assert sum(engine.final(task).error is None for task in tasks) == 3 + max_queue
 
 
+def test_a_task_id_in_use_is_refused_also_within_one_step() -> None:
+    engine = StepEngine(n_ctx=128)
+    first = engine.submit([1, 2], 3)
+    ((_, task),) = engine.server.incoming
+    engine.server.incoming.append((b"c", task))
+    engine.run()
+    errors = [final.error for final in engine.finals(first)]
+    assert [error.code if error else None for error in errors] == [400, None]
+
+
 def test_penalties_look_back_no_further_than_a_context() -> None:
     """libllama reserves all that a window could hold, so that a huge one would take all memory."""
     engine = StepEngine(n_ctx=64)

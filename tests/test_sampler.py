@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine import chain, llama
 from engine.candidates import Candidates, top
+from engine.dry import DrySamplers
 from engine.sampler import Sampler
 from engine.vocab import Vocab
 from ipc.messages import SAMPLERS, Sampling
@@ -190,3 +191,32 @@ def test_a_banned_token_is_not_drawn_whatever_the_chain_says(
     row[300:310] = np.linspace(1, 1.1, 10)
     with closing(Sampler(vocab, Sampling(seed=1, **fields), candidates)) as sampler:
         assert all(300 <= sampler.sample(row) < 310 for _ in range(3))
+
+
+def test_a_dry_sampler_that_was_made_elsewhere_draws_the_same(vocab: Vocab, candidates: Candidates) -> None:
+    sampling = Sampling(temperature=0, dry_multiplier=30.0, dry_sequence_breakers=["\n", "."])
+    words = vocab.encode(" cat dog bird cat dog").astype(np.int32)
+    logits = rows(6, vocab.n_tokens, 3)
+    for row in logits:
+        row[words], row[words[2]] = 40, 50
+    drawn = []
+    with closing(DrySamplers(vocab)) as made:
+        future = made.submit(sampling)
+        assert future is not None and made.submit(sampling) is future
+        for dry in (None, future.result(30), future.result(30)):
+            with closing(Sampler(vocab, sampling, candidates, dry=dry)) as sampler:
+                sampler.prime(words)
+                tokens = []
+                for row in logits:
+                    tokens.append(sampler.sample(row))
+                    sampler.accept(tokens[-1])
+            drawn.append(tokens)
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert words[2] not in drawn[0][:1]
+
+
+def test_dry_samplers_are_made_only_where_they_act(vocab: Vocab) -> None:
+    with closing(DrySamplers(vocab)) as made:
+        assert made.submit(Sampling()) is None
+        assert made.submit(Sampling(dry_multiplier=1.0, mirostat=2)) is None
+        assert made.submit(Sampling(dry_multiplier=1.0, samplers=["top_k"])) is None

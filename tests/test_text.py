@@ -1,5 +1,7 @@
 """Text leaves the engine in whole characters and without any part of a stop string."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +90,28 @@ def test_an_indent_over_several_pieces_counts_together() -> None:
     guard = IndentGuard(3)
     assert [guard.cut(piece) for piece in ("a\n", " ", "  ", "b")] == [None] * 4
     assert [guard.cut(piece) for piece in ("\n", " ", "b")] == [None, None, 0]
+
+
+def test_long_stop_strings_cost_no_more_than_short_ones() -> None:
+    """Each token would otherwise cost their number times the square of their length."""
+    words = [*("b" + "a" * 4000 + str(i) for i in range(200)), "a" * 4001]
+    stream = TextStream(words)
+    begin = time.process_time()
+    assert "".join(stream.feed(b"aaaa").text for _ in range(1000)) == ""
+    assert stream.finish() == "a" * 4000
+    assert time.process_time() - begin < 2
+
+
+@given(st.lists(st.text("ab", max_size=5), max_size=4), st.lists(st.text("ab", max_size=4), max_size=12))
+def test_stop_strings_that_repeat_themselves(words: list[str], pieces: list[str]) -> None:
+    """The text up to the first piece that completes a stop string, and what it may release before, found by search."""
+    words, stream, sent, seen = [word for word in words if word], TextStream(words), "", ""
+    for piece in pieces:
+        emission = stream.feed(piece.encode())
+        sent, seen = sent + emission.text, seen + piece
+        starts = [at for word in words if (at := seen.find(word)) >= 0]
+        if starts:
+            assert emission.stopped_by and sent == seen[: min(starts)]
+            return
+        held = max((n for word in words for n in range(len(word)) if seen.endswith(word[:n])), default=0)
+        assert emission.stopped_by is None and sent == seen[: len(seen) - held]
