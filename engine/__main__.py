@@ -88,7 +88,7 @@ def _load_and_run(config: Config, slab: Slab, stopping: "_Stop", stack: contextl
     stack.callback(model.close)
     given = "engine.ubatch_size" in config.given
     context, embedding = open_contexts(model, settings, ubatch_given=given)
-    for opened in {context, embedding or context}:
+    for opened in {context, *embedding}:
         stack.callback(opened.close)
         if settings.warmup:
             warm_up(opened, model)

@@ -13,7 +13,7 @@ from engine.caching import identify, open_archive, open_checkpoints
 from engine.candidates import Candidates
 from engine.compiler import Compiler
 from engine.context import Context
-from engine.contexts import default_threads, embedding_batch, slot_context
+from engine.contexts import default_threads, embedding_batch, embedding_threads, slot_context
 from engine.controls import Controls
 from engine.decoder import Decoder
 from engine.embedder import Embedder
@@ -47,9 +47,9 @@ def row_count(settings: EngineSection) -> int:
 
 
 def assemble(
-    config: Config, model: Model, context: Context, embedding: Context | None, server: Server, slab: Slab
+    config: Config, model: Model, context: Context, embedding: list[Context], server: Server, slab: Slab
 ) -> Engine:
-    """Connect the parts; nothing runs yet. `embedding` is `context` itself for a model that makes no text."""
+    """Connect the parts; nothing runs yet. `embedding` begins with `context` itself for a model that makes no text."""
     settings = config.engine
     vocab = model.vocab
     n_slot = slot_context(model, context, settings)
@@ -57,7 +57,7 @@ def assemble(
     memory = _memory(model, context, settings, slots)
     adapters = load_adapters(model, context, settings)
     identity = identify(config.model, settings, adapters)
-    text = context is not embedding
+    text = context not in embedding
     archive = open_archive(settings, slots, memory, identity) if text else Archive(slots, memory, None, None, now_ms)
     checkpoints = open_checkpoints(settings, memory, context.n_ubatch)
     reuse = Reuse(slots, memory, archive, checkpoints)
@@ -72,9 +72,10 @@ def assemble(
     n_endless = model.n_ctx_train if shifts else None
     limits = Limits(len(slots), n_slot, settings.max_queue, text=text, n_endless=n_endless)
     embedder = None
-    if embedding is not None:
+    if embedding:
         embedder = Embedder(
             embedding,
+            n_threads=embedding_threads(settings),
             n_vocab=vocab.n_tokens,
             slab=slab,
             outbox=outbox,
@@ -148,11 +149,11 @@ def _speculation(config: Config, model: Model, context: Context, memory: Memory,
     return Speculation(drafters(config.speculative), metrics, context.n_ubatch, draft)
 
 
-def _welcome(model: Model, context: Context, embedding: Context | None, slots: list[Slot], slab: Slab) -> Welcome:
+def _welcome(model: Model, context: Context, embedding: list[Context], slots: list[Slot], slab: Slab) -> Welcome:
     info = model.info()
     info.can_shift = context.can_shift
-    if embedding is not None:
-        info.pooling = embedding.pooling.name.lower()
+    if embedding:
+        info.pooling = embedding[0].pooling.name.lower()
     return Welcome(
         protocol=PROTOCOL,
         boot=secrets.token_hex(8),
@@ -165,7 +166,7 @@ def _welcome(model: Model, context: Context, embedding: Context | None, slots: l
         slab=slab.path,
         build=(llama.llama_version() or b"").decode(),
         pid=os.getpid(),
-        text=context is not embedding,
-        n_embed_tokens=embedding.n_ubatch if embedding is not None else None,
+        text=context not in embedding,
+        n_embed_tokens=embedding[0].n_ubatch if embedding else None,
         n_scores=model.n_cls_out,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import llama
+from engine import library, llama
 from engine.batch import Batch
 from engine.context import Context
 from engine.gguf import ModelError, has_tensor
@@ -15,25 +15,31 @@ from ipc.config import EngineSection
 _MAX_INPUTS = 64  # in one embedding batch
 _BATCH_TOKENS, _THREAD_TOKENS = 128, 64  # of an embedding batch on a CPU: at least, and for each thread
 _MAX_INPUT_TOKENS, _MIN_INPUT_TOKENS = 8192, 512  # for one embedding input, unless the physical batch is set
+_MAX_LANES = 16  # contexts of an encoder, each of which has buffers for the longest input
 _MAX_LOGITS = 1 << 28  # floats
 _HEADS = ("cls.output.weight", "cls.weight")
 _HEADLESS = "A reranker that answers yes or no as text must be converted so that it has one (cls.output)"
 
 
-def open_contexts(model: Model, settings: EngineSection, *, ubatch_given: bool) -> tuple[Context, Context | None]:
-    """The context for text and the one for embeddings, the same one for a model that keeps no memory.
+def open_contexts(model: Model, settings: EngineSection, *, ubatch_given: bool) -> tuple[Context, list[Context]]:
+    """The context for text and those for embeddings; the same one is first for a model that keeps no memory.
 
-    Such a model can do nothing else, so it gets embeddings without being asked. ModelError says what failed.
+    Such a model can do nothing else, so it gets embeddings without being asked, and several contexts on a CPU (see
+    `engine.lanes`). ModelError says what failed.
     """
     if settings.embeddings:
-        embedding = open_embedding_context(model, settings, ubatch_given=ubatch_given)
-        return (open_context(model, settings) if embedding.has_memory else embedding), embedding
-    text = open_context(model, settings)
-    if text.has_memory:
-        return text, None
-    text.close()
-    embedding = open_embedding_context(model, settings, ubatch_given=ubatch_given)
-    return embedding, embedding
+        first = open_embedding_context(model, settings, ubatch_given=ubatch_given)
+        if first.has_memory:
+            return open_context(model, settings), [first]
+    else:
+        text = open_context(model, settings)
+        if text.has_memory:
+            return text, []
+        text.close()
+        first = open_embedding_context(model, settings, ubatch_given=ubatch_given)
+    n = 1 if _offloaded(settings) else min(embedding_threads(settings), _MAX_LANES)
+    others = [open_embedding_context(model, settings, ubatch_given=ubatch_given) for _ in range(n - 1)]
+    return first, [first, *others]
 
 
 def open_context(model: Model, settings: EngineSection) -> Context:
@@ -85,7 +91,7 @@ def open_embedding_context(model: Model, settings: EngineSection, *, ubatch_give
     Its memory is unified: with a stream per sequence libllama's mean and cls pooling is right for the first sequence
     of a batch only.
     """
-    threads = settings.threads_batch or settings.threads or default_threads()
+    threads = embedding_threads(settings)
     n = min(settings.ubatch_size if ubatch_given else _longest_input(model), model.n_ctx_train)
     context = Context(
         model,
@@ -117,12 +123,21 @@ def _longest_input(model: Model) -> int:
     return max(min(bound, _MAX_INPUT_TOKENS), _MIN_INPUT_TOKENS)
 
 
-def embedding_batch(context: Context, settings: EngineSection) -> int:
+def embedding_threads(settings: EngineSection) -> int:
+    """Threads that read embeddings, in all contexts together."""
+    return settings.threads_batch or settings.threads or default_threads()
+
+
+def embedding_batch(contexts: list[Context], settings: EngineSection) -> int:
     """Tokens that an embedding batch should have: as many as it takes to keep the processor busy, not more."""
-    if llama.llama_supports_gpu_offload() and settings.n_gpu_layers != 0:
-        return context.n_ubatch
-    threads = settings.threads_batch or settings.threads or default_threads()
+    if _offloaded(settings):
+        return contexts[0].n_ubatch
+    threads = max(1, embedding_threads(settings) // len(contexts))
     return max(_BATCH_TOKENS, _THREAD_TOKENS * threads)
+
+
+def _offloaded(settings: EngineSection) -> bool:
+    return settings.n_gpu_layers != 0 and library.has_gpu()
 
 
 def warm_up(context: Context, model: Model) -> None:

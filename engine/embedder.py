@@ -4,11 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from engine.batch import Batch
 from engine.context import Context
-from engine.jobs import Ints, Job, Jobs, Key, Part
+from engine.jobs import Ints, Job, Jobs, Key
+from engine.lanes import Lanes, Read
 from engine.llama import PoolingType
 from engine.metrics import Metrics
 from engine.outbox import Outbox
@@ -18,10 +17,9 @@ from ipc.slab import Slab
 
 log = logging.getLogger(__name__)
 
-Floats = npt.NDArray[np.float32]
-
 _INVALID = "invalid_request_error"
 _LATE = Error(408, "timeout_error", "the request ran out of time before all of its inputs were read")
+_FAILED = Error(500, "server_error", "Compute error.")
 _FULL = Error(429, "rate_limit_error", "the queue is full, try again later")
 
 
@@ -34,8 +32,9 @@ class Embedder:
 
     def __init__(
         self,
-        context: Context,
+        contexts: Sequence[Context],
         *,
+        n_threads: int,
         n_vocab: int,
         slab: Slab,
         outbox: Outbox,
@@ -44,13 +43,16 @@ class Embedder:
         max_queue: int | None = None,
         clock: Callable[[], float] = now_ms,
     ) -> None:
-        self._context = context
-        self._batch = Batch(context.n_ubatch)
+        """`contexts` are alike; several of them work side by side."""
+        self.limit = contexts[0].n_ubatch  # tokens of the longest input that can be read
+        self._pooled = contexts[0].pooling is not PoolingType.NONE
+        self._most = contexts[0].n_seq_max
+        self._lanes = Lanes(contexts, n_threads)
         self._n_vocab = n_vocab
         self._slab = slab
         self._outbox = outbox
         self._metrics = metrics
-        self._target = min(target, context.n_ubatch)
+        self._target = min(target, self.limit)
         self._max_queue = max_queue
         self._clock = clock
         self._jobs = Jobs()
@@ -58,11 +60,6 @@ class Embedder:
 
     def __len__(self) -> int:
         return len(self._jobs)
-
-    @property
-    def limit(self) -> int:
-        """Tokens of the longest input that can be read."""
-        return self._context.n_ubatch
 
     def admit(self, client: bytes, task: Embed) -> None:
         """Take a job, or refuse it with an error that names the bad input."""
@@ -92,25 +89,38 @@ class Embedder:
                 self.abort(job.key)
 
     def fail_all(self, error: Error) -> None:
+        """End all jobs with `error`, for good."""
         for job in self._jobs:
             self._end(job, "error", error)
+        self._lanes.close()
 
     def step(self, room: int, *, shared: bool) -> None:
-        """Read one batch and send its vectors. `shared`: text is being generated, which leaves time for `room` tokens.
+        """Start what can be started, and send the vectors of a batch that was read.
 
-        An input goes into a batch whole; one larger than `room` waits until enough steps have left theirs.
+        `shared`: text is being generated, which leaves time for `room` tokens. An input goes into a batch whole; one
+        larger than `room` waits until enough steps have left theirs.
         """
         self._expire()
+        while self._lanes.free and (target := self._next_target(room, shared)):
+            parts = self._jobs.pack(target, self._most)
+            self._lanes.start(parts, last=not self._jobs.waiting)
+            if self._lanes.count == 1:
+                break
+        for read in self._lanes.finished():
+            self._finish(read)
+
+    def _next_target(self, room: int, shared: bool) -> int:
+        """Tokens of the next batch; 0: there is none to be read now."""
         if not self._jobs.waiting:
             self._saved = 0
-            return
-        target = self._target
-        if shared:
-            self._saved = min(self._saved + room, self.limit)
-            if self._saved < self._jobs.next_length():
-                return
-            target, self._saved = min(target, self._saved), 0
-        self._read(self._jobs.pack(target, self._context.n_seq_max))
+            return 0
+        if not shared:
+            return self._target
+        self._saved = min(self._saved + room, self.limit)
+        if self._saved < self._jobs.next_length():
+            return 0
+        target, self._saved = min(self._target, self._saved), 0
+        return target
 
     def _error(self, key: Key, tokens: Ints, lengths: Ints) -> Error | None:
         if key in self._jobs:
@@ -134,38 +144,28 @@ class Embedder:
             if job.late(moment):
                 self._end(job, "error", _LATE)
 
-    def _read(self, parts: list[Part]) -> None:
-        begun = self._clock()
-        self._batch.clear()
-        firsts = [self._batch.add(part.tokens, 0, sequence, "all") for sequence, part in enumerate(parts)]
-        code = self._context.decode(self._batch) if self._context.has_memory else self._context.encode(self._batch)
-        if code == 0:
-            self._send(parts, [self._vectors(row, i, len(parts[i].tokens)) for i, row in enumerate(firsts)])
-        else:
-            log.error("embedding batch of %d tokens failed with code %d", self._batch.n_tokens, code)
-            for job in {part.job for part in parts}:
-                self._end(job, "error", Error(500, "server_error", "Compute error."))
-        if self._context.has_memory:
-            self._context.clear()
-        self._metrics.prompt_done(self._batch.n_tokens, 0, self._clock() - begun)
+    def _finish(self, read: Read) -> None:
+        """Send a batch's vectors, and end the jobs that are complete."""
+        n_tokens = sum(len(part.tokens) for part in read.parts)
+        self._metrics.prompt_done(n_tokens, 0, read.ms)
+        if read.code:
+            log.error("embedding batch of %d tokens failed with code %d", n_tokens, read.code)
+        for job in dict.fromkeys(part.job for part in read.parts):
+            if self._jobs.get(job.key) is not job:  # ended meanwhile
+                continue
+            if read.code:
+                self._end(job, "error", _FAILED)
+            else:
+                self._send(job, [i for i, part in enumerate(read.parts) if part.job is job], read)
 
-    def _vectors(self, row: int, sequence: int, n: int) -> list[Floats]:
-        """Views of an input's vectors: one, or without pooling one per token."""
-        if self._context.pooling is PoolingType.NONE:
-            return [self._context.embeddings(row + i) for i in range(n)]
-        return [self._context.embeddings_seq(sequence)]
-
-    def _send(self, parts: Sequence[Part], vectors: Sequence[list[Floats]]) -> None:
-        """Lay each job's vectors one after the other into slab rows, and end what is complete."""
-        pooled = self._context.pooling is not PoolingType.NONE
-        for job in dict.fromkeys(part.job for part in parts):
-            own = [i for i, part in enumerate(parts) if part.job is job]
-            rows = self._slab.put_joined([vector for i in own for vector in vectors[i]], job.client)
-            counts = [] if pooled else [len(vectors[i]) for i in own]
-            self._outbox.add(job.client, Vectors(job.task.id, [parts[i].index for i in own], rows, counts))
-            job.n_reading -= len(own)
-            if job.done:
-                self._end(job, "done")
+    def _send(self, job: Job, own: list[int], read: Read) -> None:
+        """Lay the vectors of the batch's parts `own`, which are the job's, one after the other into slab rows."""
+        rows = self._slab.put_joined([vector for i in own for vector in read.vectors[i]], job.client)
+        counts = [] if self._pooled else [len(read.vectors[i]) for i in own]
+        self._outbox.add(job.client, Vectors(job.task.id, [read.parts[i].index for i in own], rows, counts))
+        job.n_reading -= len(own)
+        if job.done:
+            self._end(job, "done")
 
     def _end(self, job: Job, reason: str, error: Error | None = None) -> None:
         self._jobs.remove(job)

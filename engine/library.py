@@ -160,6 +160,15 @@ def check(library: ctypes.CDLL, folder: Path) -> None:
 
 def device_names() -> list[str]:
     """Names of the compute devices, such as "CPU" and "CUDA0"."""
+    return [(llama.ggml_backend_dev_name(device) or b"").decode() for device in _devices()]
+
+
+def has_gpu() -> bool:
+    """Whether layers can go to a GPU; `llama_supports_gpu_offload` is true wherever the RPC backend was built."""
+    kinds = (llama.DeviceType.GPU, llama.DeviceType.IGPU, llama.DeviceType.META)
+    return any(llama.ggml_backend_dev_type(device) in kinds for device in _devices())
+
+
+def _devices() -> list[llama.Device]:
     load_backends()
-    devices = (llama.ggml_backend_dev_get(i) for i in range(llama.ggml_backend_dev_count()))
-    return [(llama.ggml_backend_dev_name(device) or b"").decode() for device in devices]
+    return [llama.ggml_backend_dev_get(i) for i in range(llama.ggml_backend_dev_count())]

@@ -1,7 +1,7 @@
 """Vectors from libllama: batched or single, every pooling, on a causal model and on an encoder."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,17 @@ class Desk:
     """An embedder with a slab, stepped by hand; results are kept by task."""
 
     def __init__(
-        self, context: Context, folder: Path, *, n_rows: int = 8, row_floats: int = 4096, **options: Any
+        self, contexts: list[Context], folder: Path, *, n_rows: int = 8, row_floats: int = 4096, **options: Any
     ) -> None:
+        self.vocab = contexts[0].model.vocab
         self.slab = Slab.create(str(folder / "slab"), n_rows, row_floats)
         self.server = FakeServer()
         self.outbox = Outbox(self.server)
         self.now = 0.0
         self.embedder = Embedder(
-            context,
-            n_vocab=context.model.vocab.n_tokens,
+            contexts,
+            n_threads=2,
+            n_vocab=self.vocab.n_tokens,
             slab=self.slab,
             outbox=self.outbox,
             metrics=Metrics(),
@@ -78,29 +80,29 @@ class Desk:
                 found |= dict(zip(result.indices, blocks, strict=True))
         return found
 
-    def final(self, task: int) -> Final:
-        (final,) = [result for result in self.results(task) if isinstance(result, Final)]
+    def final(self, task: int, client: bytes = b"c") -> Final:
+        (final,) = [result for result in self.results(task, client) if isinstance(result, Final)]
         return final
 
     def close(self) -> None:
+        self.embedder.fail_all(Error(503, "unavailable_error", "the test is over"))
         self.slab.close()
 
 
 @contextmanager
-def desk(path: Path, folder: Path, *, options: dict[str, Any] | None = None, **settings: Any) -> Iterator[Desk]:
+def desk(path: Path, folder: Path, **settings: Any) -> Iterator[Desk]:
     """A desk for the model at `path`."""
     section = EngineSection(**{"embeddings": True, "threads": 2, **settings})
-    with (
-        closing(Model.load(path)) as model,
-        closing(open_embedding_context(model, section, ubatch_given="ubatch_size" in settings)) as context,
-        closing(Desk(context, folder, **(options or {}))) as made,
-    ):
-        yield made
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(Model.load(path)))
+        text, contexts = open_contexts(model, section, ubatch_given="ubatch_size" in settings)
+        for opened in {text, *contexts}:
+            stack.enter_context(closing(opened))
+        yield stack.enter_context(closing(Desk(contexts, folder)))
 
 
 def tokens_of(made: Desk, texts: list[str]) -> list[np.ndarray]:
-    vocab = made.embedder._context.model.vocab
-    return [vocab.encode(text) for text in texts]
+    return [made.vocab.encode(text) for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +191,7 @@ def context(lib: Path, encoder_path: Path) -> Iterator[Context]:
 
 @pytest.fixture
 def shared(context: Context, tmp_path: Path) -> Iterator[Desk]:
-    with closing(Desk(context, tmp_path, max_queue=5)) as made:
+    with closing(Desk([context], tmp_path, max_queue=5)) as made:
         yield made
 
 
@@ -284,9 +286,48 @@ def test_a_too_long_input_is_named(shared: Desk) -> None:
     assert (error.code, error.index, error.n_prompt_tokens, error.n_ctx) == (400, 1, 513, 512)
 
 
-def test_the_batch_grows_with_the_threads(context: Context) -> None:
-    assert embedding_batch(context, EngineSection(threads=1, n_gpu_layers=0)) == 128
-    assert embedding_batch(context, EngineSection(threads=8, n_gpu_layers=0)) == 512
+def test_the_batch_grows_with_the_threads_of_a_context(context: Context) -> None:
+    assert embedding_batch([context], EngineSection(threads=1, n_gpu_layers=0)) == 128
+    assert embedding_batch([context], EngineSection(threads=8, n_gpu_layers=0)) == 512
+    assert embedding_batch([context] * 8, EngineSection(threads=8, n_gpu_layers=0)) == 128
+
+
+def test_an_encoder_gets_a_context_for_each_thread_and_a_model_with_memory_one(
+    lib: Path, encoder_path: Path, causal_path: Path
+) -> None:
+    for path, n in ((encoder_path, 3), (causal_path, 1)):
+        with closing(Model.load(path)) as model:
+            text, contexts = open_contexts(model, EngineSection(embeddings=True, threads=3), ubatch_given=False)
+            assert len(contexts) == n
+            assert (text in contexts) == (path == encoder_path)
+            for opened in {text, *contexts}:
+                opened.close()
+
+
+def test_contexts_side_by_side_share_the_work_and_keep_what_belongs_together(
+    lib: Path, tmp_path: Path, encoder_path: Path
+) -> None:
+    with desk(encoder_path, tmp_path) as made:
+        inputs = [[101, *range(2000, 2000 + i % 90), 102] for i in range(60)]
+        large = made.submit(*inputs)
+        made.step()
+        gone = made.submit(*inputs, client=b"gone")
+        made.embedder.drop(b"gone")
+        small = made.submit([101, 7592, 102])
+        found = made.vectors(large)
+        alone = [made.vectors(made.submit(each))[0] for each in inputs[::7]]
+        assert made.final(small).reason == "done"
+        assert b"gone" not in made.server.sent or made.final(gone, b"gone").reason != "done"
+    assert min(cosine(found[7 * i], vector).min() for i, vector in enumerate(alone)) > 0.999
+
+
+def test_a_stop_waits_for_batches_that_are_being_read(lib: Path, tmp_path: Path, encoder_path: Path) -> None:
+    with desk(encoder_path, tmp_path) as made:
+        task = made.submit(*[[101, *range(2000, 2400), 102]] * 20)
+        made.step()
+        made.embedder.fail_all(Error(503, "unavailable_error", "the server stops"))
+        assert made.final(task).error.code == 503  # type: ignore[union-attr]
+        assert len(made.embedder) == 0
 
 
 @pytest.mark.parametrize(("given", "limit"), [(None, 512), (256, 256), (2048, 512)])
