@@ -13,7 +13,7 @@ from api import probs
 from api.errors import ApiError
 from api.probs import Scored
 from ipc.client import Stream
-from ipc.messages import Delta, Final, Progress, PromptProbs, Task, Timings, TokenProbs
+from ipc.messages import Delta, Final, Progress, PromptProbs, Queued, Task, Timings, TokenProbs
 
 PROBS_INLINE = 8  # rows scored on the event loop; more go to a thread
 
@@ -27,6 +27,7 @@ class Chunk(Struct, gc=False):
     probs: list[Scored | None] = []  # parallel to `tokens` when they were asked for
     timings: Timings | None = None
     progress: Progress | None = None
+    queue_position: int | None = None
     prompt_probs: list[Scored | None] = []  # of the next prompt tokens, in order
     final: Final | None = None
 
@@ -136,6 +137,8 @@ class Generation:
         match result:
             case Progress():
                 return Chunk(index, progress=result)
+            case Queued():
+                return Chunk(index, queue_position=result.position)
             case PromptProbs():
                 return Chunk(index, prompt_probs=await self.scored_prompt(result, index))
             case Final():

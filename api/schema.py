@@ -70,6 +70,7 @@ class Schema:
             task.stop = self.defaults.task.stop
         task.max_tokens = least(task.max_tokens, self.limit)
         task.progress = task.progress and task.stream
+        task.queue_position = task.queue_position and task.stream
         self.check_counts(params)
         constraint = read_constraint(dict(body), self.constraint)
         task.constraint = awaken(constraint, params.lazy, task.preserved_tokens, self.vocab)

@@ -45,12 +45,18 @@ class EventStream:
         if self.ping is not None:
             generation.watch(min(FIRST_SILENCE, self.ping))
         begun = False
+        comment = PING
         try:
             async for chunk in generation:
                 if not begun:
                     begun = True
                     generation.watch(self.ping)
-                data = PING if chunk is SILENCE else shape.write(chunk)
+                if chunk.queue_position is not None:
+                    data = comment = b": queue_position=%d\n\n" % chunk.queue_position
+                elif chunk is SILENCE:
+                    data = comment
+                else:
+                    data, comment = shape.write(chunk), PING
                 if data:
                     yield data
             last = shape.end()

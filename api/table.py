@@ -49,6 +49,8 @@ REQUEST = (
     task("cache_prompt", "bool", "reuse what a slot already holds of the prompt", source="engine.cache_prompt"),
     answer("return_tokens", "bool", "token ids in the final native result"),
     task("return_progress", "bool", "`prompt_progress` events while the prompt is read (streams)", into="progress"),
+    task("return_queue_position", "bool", "comments `: queue_position=N` while a stream waits: N are before it",
+         into="queue_position"),
     answer("sse_ping_interval", "int", "seconds of silence before a comment is sent; -1 never", into="ping",
            hard=OR_MINUS_ONE, none=-1, source="http.sse_ping_interval"),
     task("n_predict", "int", "most tokens to generate; -1 up to the server's limit; 0 only reads the prompt",

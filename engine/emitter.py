@@ -5,7 +5,7 @@ import numpy as np
 from engine.outbox import Outbox
 from engine.sequence import Sequence
 from engine.vocab import Vocab
-from ipc.messages import Final, Progress, PromptProbs, TokenProbs
+from ipc.messages import Final, Progress, PromptProbs, Queued, TokenProbs
 from ipc.slab import Slab
 
 
@@ -40,6 +40,12 @@ class Emitter:
         if wanted:
             refs = [self._slab.put(row, sequence.client) for row in wanted]
             self._outbox.add(sequence.client, PromptProbs(sequence.task.id, start + 1, refs))
+
+    def queued(self, sequence: Sequence, position: int) -> None:
+        """How many are before a waiting sequence, for a task that asked, when that has changed."""
+        if sequence.task.queue_position and position != sequence.queue_position:
+            sequence.queue_position = position
+            self._outbox.add(sequence.client, Queued(sequence.task.id, position))
 
     def progress(self, sequence: Sequence, processed: int, now: float) -> None:
         """How much of the prompt is read, for a task that asked."""

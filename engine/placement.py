@@ -44,10 +44,20 @@ class Placement:
                 self._sequences.fail(sequence, Error(408, "timeout_error", text))
 
     def start_queued(self) -> None:
-        """Give free slots to queued sequences; one that waits for a certain slot is passed over."""
-        if not self._sequences.queue:
-            return
-        for sequence in sorted(self._sequences.queue, key=lambda queued: queued.urgency):
+        """Give free slots to queued sequences, and tell those that stay of their position."""
+        if self._sequences.queue:
+            self._start_some(sorted(self._sequences.queue, key=lambda queued: queued.urgency))
+            self._tell_positions()
+
+    def _tell_positions(self) -> None:
+        queue = self._sequences.queue
+        if any(sequence.task.queue_position for sequence in queue):
+            for position, sequence in enumerate(sorted(queue, key=lambda queued: queued.urgency)):
+                self._emitter.queued(sequence, position)
+
+    def _start_some(self, waiting: list[Sequence]) -> None:
+        """In this order for as long as there is room; one that waits for a certain slot is passed over."""
+        for sequence in waiting:
             slot = self._choose(sequence) or (self._choose(sequence) if self._preempt(sequence) else None)
             if slot is not None:
                 if not self._has_room(sequence):

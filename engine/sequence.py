@@ -49,6 +49,7 @@ class Sequence:
     phase: Phase = Phase.QUEUED
     slot: "Slot | None" = None
     output: list[int] = field(default_factory=list)
+    queue_position: int | None = None  # the one its client was told of
     has_waited: bool = False  # for a neighbour to read a shared prefix
     pauses: list[int] = field(default_factory=list)  # positions at which a step must end
     n_cached: int = 0

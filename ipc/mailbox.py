@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Sequence
 
-from ipc.messages import Admitted, Delta, Final, Progress, PromptProbs, Reply, Result, RowRef, Vectors
+from ipc.messages import Admitted, Delta, Final, Progress, PromptProbs, Queued, Reply, Result, RowRef, Vectors
 
-Streamed = Delta | Progress | PromptProbs | Vectors | Final
+Streamed = Delta | Queued | Progress | PromptProbs | Vectors | Final
 
 
 class Mailbox:
-    """Results not read yet. Deltas that meet here become one and the newest Progress stays, so it holds few."""
+    """Results not read yet. Deltas that meet here become one; the last Progress or Queued stays, so it holds few."""
 
     __slots__ = ("admitted", "final", "id", "lost", "refs", "reply", "results", "unread")
 
@@ -29,7 +29,7 @@ class Mailbox:
             self._put_delta(result)
         elif isinstance(result, Admitted):
             self.admitted = result
-        elif isinstance(result, Progress) and self.results and isinstance(self.results[-1], Progress):
+        elif isinstance(result, (Progress, Queued)) and self.results and type(self.results[-1]) is type(result):
             self.results[-1] = result
         else:
             if isinstance(result, Final):

@@ -131,6 +131,7 @@ class Task(Message, tag="task"):
     lora: list[LoraScale] | None = None
     message_starts: list[int] = []  # prompt positions where a user message begins (checkpoints)
     label: str = ""  # the caller's own name for it, by which other clients may call it
+    queue_position: bool = False  # Queued messages while it waits
 
 
 class Embed(Message, tag="embed"):
@@ -310,6 +311,13 @@ class Admitted(Message, tag="admitted"):
     queue_position: int = 0
 
 
+class Queued(Message, tag="queued"):
+    """The task's place in the queue has changed: so many are before it."""
+
+    id: int
+    position: int
+
+
 class Progress(Message, tag="progress"):
     """How much of the prompt has been read; `processed` includes `cached`."""
 
@@ -363,7 +371,7 @@ class Final(Message, tag="final"):
     seed: int = 0  # the seed really used
 
 
-Result = Admitted | Progress | Delta | PromptProbs | Vectors | Final
+Result = Admitted | Queued | Progress | Delta | PromptProbs | Vectors | Final
 
 
 class Step(Message, tag="step"):

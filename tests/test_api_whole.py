@@ -223,6 +223,10 @@ def test_pings_come_while_a_stream_waits_for_a_slot(server: Server) -> None:
                 parts = waiting.iter_raw()
                 assert next(parts) == b":\n\n"
                 assert next(parts) == b":\n\n"
+            with client.stream("POST", "/completion", json={**body, "return_queue_position": True}) as waiting:
+                parts = waiting.iter_raw()
+                assert next(parts) == b": queue_position=0\n\n"
+                assert next(parts) == b": queue_position=0\n\n"  # a ping
         finally:
             for stream in streams:
                 stream.__exit__(None, None, None)

@@ -30,7 +30,8 @@ def test_every_field_has_a_test_that_shows_it_act() -> None:
 
 BAD: dict[str, list[Any]] = {
     "verbose": ["yes"], "timings_per_token": [1], "stream": ["true"], "cache_prompt": [0], "return_tokens": [{}],
-    "return_progress": [[]], "sse_ping_interval": [-2, "x", 1.5], "n_predict": [-2, 2**31, "x", [1], True],
+    "return_progress": [[]], "return_queue_position": [1],
+    "sse_ping_interval": [-2, "x", 1.5], "n_predict": [-2, 2**31, "x", [1], True],
     "n_indent": [-1, 0.5], "n_keep": [-2], "n_discard": [-1], "n_cmpl": [0, 5, "2"], "n_cache_reuse": [-1],
     "t_max_predict_ms": [-2, 2**63], "t_max_prompt_ms": [-2], "deadline_ms": [-2], "response_fields": ["a", [1]],
     "id_slot": [-2, 4, "0"], "priority": [101, -101, "high", 1.0], "lora": [{}, [{"id": 1}], [{"id": "x", "scale": 1}]],

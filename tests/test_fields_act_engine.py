@@ -9,7 +9,7 @@ import pytest
 from api.schema import Schema
 from engine.sequence import Sequence
 from ipc.config import Config
-from ipc.messages import EndReasoning, Failure, Progress, PromptProbs
+from ipc.messages import EndReasoning, Failure, Progress, PromptProbs, Queued
 from tests.acts import Asked, acts
 from tests.fake_context import continuation
 from tests.step_engine import FakeAdapter, StepEngine
@@ -68,6 +68,24 @@ def test_progress_is_told_while_the_prompt_is_read() -> None:
         task = engine.answer({"return_progress": wanted, "cache_prompt": False}, list(range(1, 41)))
         told = [result.processed for result in engine.results(task) if isinstance(result, Progress)]
         assert told == ([0, 16, 32, 40] if wanted else [])
+
+
+@acts("return_queue_position")
+def test_the_place_in_the_queue_is_told_whenever_it_changes() -> None:
+    engine = Fake(n_slots=1)
+    running = engine.ask({"n_predict": 5})
+    engine.step(2)
+    first, second, silent = (engine.ask({"return_queue_position": asked}) for asked in (True, True, False))
+    whole = engine.ask({"return_queue_position": True, "stream": False})
+    urgent = engine.ask({"priority": 1})
+    engine.run()
+
+    def told(task: int) -> list[int]:
+        return [result.position for result in engine.results(task) if isinstance(result, Queued)]
+
+    assert told(first) == [1, 0]
+    assert told(second) == [2, 1, 0]
+    assert [told(task) for task in (running, silent, whole, urgent)] == [[], [], [], []]
 
 
 @acts("cache_prompt")

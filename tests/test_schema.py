@@ -111,7 +111,8 @@ def test_a_field_that_shapes_the_answer(body: dict[str, Any], attribute: str, ex
 def test_every_field_of_the_table_is_covered_here() -> None:
     tested = {*SAMPLING_VALUES, *(name for name, *_ in TASK_VALUES)}
     tested |= {name for body, *_ in ANSWER_VALUES for name in body}
-    elsewhere = {"grammar_lazy", "grammar_triggers", "logit_bias", "samplers", "return_progress", "backend_sampling",
+    elsewhere = {"grammar_lazy", "grammar_triggers", "logit_bias", "samplers", "return_progress",
+                 "return_queue_position", "backend_sampling",
                  "chat_format", "reasoning_format", "generation_prompt", "reasoning_control", "reasoning_budget_tokens",
                  "reasoning_budget_start_tag", "reasoning_budget_end_tags", "reasoning_budget_message"}  # fmt: skip
     assert {field.name for field in TABLE} - tested == elsewhere
@@ -255,6 +256,8 @@ def test_a_list_that_would_hold_up_the_engine_is_refused(body: dict[str, Any]) -
 def test_progress_needs_a_stream() -> None:
     assert read({"return_progress": True, "stream": True}).task.progress
     assert not read({"return_progress": True}).task.progress
+    assert read({"return_queue_position": True, "stream": True}).task.queue_position
+    assert not read({"return_queue_position": True}).task.queue_position
 
 
 # ---------------------------------------------------------------- structured output
