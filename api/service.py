@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from typing import Any
@@ -79,6 +80,7 @@ class Service:
         self.probs = Probs(self.vocab.pieces(self.config.engine.special))
         await self.load_chat()
         self.schema = Schema(self.config, self.vocab)
+        gc.freeze()  # what is there now stays: the collector need not look at it again
 
     async def load_chat(self) -> None:
         """Read the templates; without usable ones the other APIs go on."""

@@ -1,6 +1,7 @@
 """The engine process: `python -m engine [--config FILE] [flags of `llamarada serve`]`."""
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -98,6 +99,7 @@ def _load_and_run(config: Config, slab: Slab, stopping: "_Stop", stack: contextl
     stopping.then(engine)
     slab.state = State.READY
     log.info("ready: %s, %d slots of %d tokens", config.model.name, len(engine.slots), engine.slots[0].n_ctx)
+    gc.freeze()  # what is there now stays: the collector need not look at it while tokens are due
     engine.run()
 
 

@@ -68,6 +68,7 @@ def top(logits: np.ndarray, k: int) -> np.ndarray:
     groups = n // _BLOCKS
     if k >= groups // 4:
         return np.arange(n, dtype=np.int32)
-    maxima = logits[: groups * _BLOCKS].reshape(_BLOCKS, groups).max(axis=0)
-    bound = np.partition(maxima, groups - k)[groups - k]
-    return np.flatnonzero(logits >= bound).astype(np.int32)
+    maxima: np.ndarray = np.maximum.reduce(logits[: groups * _BLOCKS].reshape(_BLOCKS, groups))
+    maxima.partition(groups - k)
+    ids: np.ndarray = (logits >= maxima[groups - k]).nonzero()[0]
+    return ids

@@ -94,9 +94,10 @@ class AsyncClient:
             curve=self._curve,
             hang_seconds=self._hang_seconds,
             max_open=self._max_open,
+            after_send=self._read_soon,
         )
-        for file in self._live.link.files():
-            self._loop.add_reader(file, self._pump)
+        for file, handle in zip(self._live.link.files(), (self._read, self._follow), strict=True):
+            self._loop.add_reader(file, handle)
         self._tick()
 
     async def close(self) -> None:
@@ -184,18 +185,25 @@ class AsyncClient:
             raise EngineGone(unavailable("the client is not started"))
         return self._live
 
-    def _pump(self) -> None:
-        if self._live is not None and self._live.pump():
-            self._loop.call_soon(self._pump)
+    def _read_soon(self) -> None:
+        self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        if self._live is not None and self._live.read():
+            self._loop.call_soon(self._read)
+
+    def _follow(self) -> None:
+        if self._live is not None:
+            self._live.follow()
 
     def _tick(self) -> None:
         if self._live is not None:
             self._live.tick()
-            self._pump()
+            self._read()
+            self._follow()
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _flush(self) -> None:
         self._flushing = False
         if self._live is not None:
             self._live.flush()
-            self._pump()

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
@@ -36,7 +37,9 @@ class Curve:
 class Link:
     """Connects to `address` and goes on doing so. Make it after a fork, in the process that uses it."""
 
-    def __init__(self, address: str, curve: Curve | None = None) -> None:
+    def __init__(self, address: str, curve: Curve | None = None, after_send: Callable[[], None] = lambda: None) -> None:
+        """`after_send`: see `files`."""
+        self._after_send = after_send
         self.identity = f"{os.getpid()}-{secrets.token_hex(8)}".encode()
         self._context = zmq.Context()
         self._dealer = self._context.socket(zmq.DEALER)
@@ -54,20 +57,17 @@ class Link:
         self._dealer.disable_monitor()
         self._context.destroy(linger=0)
 
-    def files(self) -> list[int]:
-        """File descriptors that become readable when `frames` or `changes` may have something.
+    def files(self) -> tuple[int, int]:
+        """File descriptors that become readable when `frames`, and when `changes`, may have something.
 
-        They signal edges: read both until they are empty, and look again (`pending`) after a send.
+        They signal edges: read until nothing is left, and look for frames again after a send, which may take an edge
+        with it.
         """
-        return [self._dealer.FD, self._monitor.FD]
+        return self._dealer.FD, self._monitor.FD
 
     def poll(self, timeout_ms: int) -> bool:
         """Wait until there is something to read, at most `timeout_ms`."""
         return bool(self._poller.poll(timeout_ms))
-
-    def pending(self) -> bool:
-        """True when a message can be read."""
-        return self._can(zmq.POLLIN)
 
     def send(self, message: ToEngine) -> bool:
         """Send without blocking; False when there is no connection or its queue is full."""
@@ -75,10 +75,12 @@ class Link:
         for _ in range(2):
             try:
                 self._dealer.send(frame, zmq.NOBLOCK)
-                return True
             except zmq.Again:
-                if not self._can(zmq.POLLOUT):  # asking also lets a new connection in
+                if not self._writable():  # asking also lets a new connection in
                     return False
+            else:
+                self._after_send()
+                return True
         return False
 
     def frames(self, limit: int) -> list[bytes]:
@@ -102,8 +104,8 @@ class Link:
             pass
         return changes
 
-    def _can(self, event: int) -> bool:
-        return bool(int(self._dealer.getsockopt(zmq.EVENTS)) & event)
+    def _writable(self) -> bool:
+        return bool(int(self._dealer.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
 
 def _configure(dealer: zmq.Socket[bytes], identity: bytes) -> None:

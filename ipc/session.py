@@ -4,6 +4,7 @@ It sends and reads without ever waiting; `AsyncClient` and `Client` add the two 
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,10 @@ class Session:
         curve: Curve | None = None,
         hang_seconds: float = HANG_SECONDS,
         max_open: int = MAX_OPEN,
+        after_send: Callable[[], None] = lambda: None,
     ) -> None:
         self.info: Welcome | None = None
-        self.link = Link(address, curve)
+        self.link = Link(address, curve, after_send)
         self._slab_path = slab_path
         self._slab: Slab | None = None
         self._use_slab = address.startswith("ipc://")
@@ -167,18 +169,27 @@ class Session:
 
     # reading
 
-    def pump(self) -> bool:
-        """Handle what has arrived; True when there may be more."""
+    def pump(self) -> None:
+        """Handle messages and changes of the connection that are there."""
+        self.read()
+        self.follow()
+
+    def read(self) -> bool:
+        """Handle messages that have arrived; True when there may be more."""
         frames = self.link.frames(BATCH)
         for frame in frames:
             self._receive(frame)
+        self.flush()
+        return len(frames) == BATCH
+
+    def follow(self) -> None:
+        """Handle changes of the connection."""
         for connected in self.link.changes():
             self._greeting = connected
             if not connected:
                 self.info = None
                 self._forget("the engine is gone")
         self.flush()
-        return self.link.pending()
 
     def tick(self) -> None:
         """End all tasks of an engine that hangs, and send what could not be sent. Call it a few times a second."""
