@@ -138,26 +138,29 @@ SCENARIOS: dict[str, Callable[[Server, int], Awaitable[list[Row]]]] = {
 def main() -> None:
     """Start both servers (and ours with speculation), measure in alternation, print medians."""
     parser = argparse.ArgumentParser(prog="python -m bench.scheduling", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=list(SCENARIOS))
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(SCENARIOS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--flags", default="", help="further arguments of both servers, such as --kv-unified")
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
+    scenarios = args.scenarios or list(SCENARIOS)
+    if unknown := set(scenarios) - set(SCENARIOS):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     servers.end_on_terminate()
     servers.warn_if_busy()
-    settings = servers.Settings(fetch_model("smollm2"), args.threads, args.slots, args.slots * 1024)
+    settings = servers.Settings(fetch_model("smollm2"), args.threads, args.slots, args.slots * 2048)
     logs = Path(tempfile.mkdtemp(prefix="llamarada-scheduling-"))
-    flags = "--kv-unified"
     columns = {
-        "ours": servers.ours(settings, flags),
-        "ours, ngram-simple": servers.ours(settings, f"{flags} --spec-type ngram-simple"),
-        "llama-server": servers.peer(settings, flags),
+        "ours": servers.ours(settings, args.flags),
+        "ours, ngram-simple": servers.ours(settings, f"{args.flags} --spec-type ngram-simple"),
+        "llama-server": servers.peer(settings, args.flags),
     }
     results: dict[str, dict[str, list[float]]] = {}
     for number in range(args.rounds):
         for name, command in columns.items():
-            wanted = [s for s in args.scenarios if "ngram" not in name or s in ("copy", "random")]
+            wanted = [s for s in scenarios if "ngram" not in name or s in ("copy", "random")]
             if wanted:
                 with Server(name, command, logs / f"{number}-{len(results)}.log") as server:
                     _collect(server, wanted, number, results)
