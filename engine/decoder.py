@@ -80,7 +80,9 @@ class Decoder:
                 continue
             keep, discard = sequence.shift_extent(slot.n_past, slot.n_ctx, self._emitter.adds_bos)
             sequence.truncated = True
-            if not self._memory.shift(slot, keep, discard):
+            if self._memory.shift(slot, keep, discard):
+                sequence.shifts.append((keep, discard))
+            else:
                 self._sequences.finish(sequence, "limit")
 
     def _decode(self, chunks: list[Chunk]) -> list[Chunk]:

@@ -50,6 +50,7 @@ class Sequence:
     slot: "Slot | None" = None
     output: list[int] = field(default_factory=list)
     queue_position: int | None = None  # the one its client was told of
+    shifts: list[tuple[int, int]] = field(default_factory=list)  # tokens kept at the front, dropped after them
     has_waited: bool = False  # for a neighbour to read a shared prefix
     pauses: list[int] = field(default_factory=list)  # positions at which a step must end
     n_cached: int = 0
@@ -80,8 +81,11 @@ class Sequence:
 
     @property
     def tokens(self) -> np.ndarray:
-        """Everything known: prompt and output."""
-        return np.concatenate([self.prompt, np.array(self.output, np.int32)]) if self.output else self.prompt
+        """What its context should hold: prompt and output, without what shifts have dropped."""
+        tokens = np.concatenate([self.prompt, np.array(self.output, np.int32)]) if self.output else self.prompt
+        for keep, discard in self.shifts:
+            tokens = np.delete(tokens, slice(keep, keep + discard))
+        return tokens
 
     @property
     def n_remaining(self) -> int | None:

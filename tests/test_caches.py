@@ -80,6 +80,25 @@ def test_a_parked_sequence_goes_on_from_its_copy(unified: bool) -> None:
     assert engine.context.n_evaluated <= 4 * 200 + 4 * 64
 
 
+@MODES
+@pytest.mark.parametrize("n_host_bytes", [0, ROOMY])
+def test_a_parked_sequence_goes_on_from_its_shifted_context(unified: bool, n_host_bytes: int) -> None:
+    engine = StepEngine(n_slots=1, n_ctx=32, unified=unified, context_shift=True, n_host_bytes=n_host_bytes)
+    alone = engine.submit(prompt(1, 10), 120, cache_prompt=False)
+    engine.run()
+    low = engine.submit(prompt(1, 10), 120, cache_prompt=False, priority=-1)
+    for n in (40, 70, 100):  # after one shift and after several
+        while len(engine.tokens(low)) < n:
+            engine.step()
+        high = engine.submit(prompt(2, 5), 3)
+        while not engine.finals(high):
+            engine.step()
+        assert not engine.finals(low)
+    engine.run()
+    assert len(engine.tokens(low)) == 120
+    assert engine.tokens(low) == engine.tokens(alone)
+
+
 def test_idle_slots_move_to_host_memory_when_something_starts() -> None:
     engine = StepEngine(n_slots=4, n_ctx=1024, n_host_bytes=ROOMY, move_idle=True)
     run(engine, prompt(1, 200))
