@@ -22,19 +22,26 @@ class Source:
 
 
 def choose_slot(
-    slots: list[Slot], prompt: np.ndarray, wanted: int | None, similarity: float, regime: Regime = PLAIN
+    slots: list[Slot],
+    prompt: np.ndarray,
+    wanted: int | None,
+    similarity: float,
+    regime: Regime = PLAIN,
+    *,
+    compact: bool = False,
 ) -> Slot | None:
     """The idle slot to take, or None when there is none: the wanted one, the most similar, the longest unused.
 
     A similar slot is taken only when most of its cache survives, or when every idle slot holds something: the
     shared beginning can be copied, what a branch would cut off cannot be brought back.
+    `compact`: else one beside a busy slot if there is one, for steps are quicker where busy slots follow each other.
     """
     if wanted is not None:
         return slots[wanted] if slots[wanted].idle else None
     idle = [slot for slot in slots if slot.idle]
     if not idle:
         return None
-    oldest = min(idle, key=lambda slot: (slot.n_past > 0, slot.last_used))
+    oldest = min(idle, key=lambda slot: (compact and _isolated(slots, slot), slot.n_past > 0, slot.last_used))
     if similarity <= 0:
         return oldest
     best = max(idle, key=lambda slot: shared(slot, prompt, regime))
@@ -43,6 +50,10 @@ def choose_slot(
         return oldest
     keeps_most = n >= _WORTH_KEEPING * best.n_past
     return best if keeps_most or oldest.n_past > 0 else oldest
+
+
+def _isolated(slots: list[Slot], slot: Slot) -> bool:
+    return all(other.idle for other in slots[max(0, slot.id - 1) : slot.id + 2])
 
 
 def shared(slot: Slot, prompt: np.ndarray, regime: Regime) -> int:

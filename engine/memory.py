@@ -45,7 +45,7 @@ class Memory:
         """`n_swa`: width of the sliding window, 0 without; `partial`: False where recurrent state has only an end."""
         self._kv = kv
         self._slots = slots
-        self._unified = unified
+        self.unified = unified
         self._n_cells = n_cells
         self._n_swa = n_swa
         self._partial = partial
@@ -112,7 +112,7 @@ class Memory:
             self.clear(target)
             return 0
         target.tokens.set(source.tokens.view[:n])
-        target.evaluated(source.cells.view[:n] if self._unified else self._fresh(n))
+        target.evaluated(source.cells.view[:n] if self.unified else self._fresh(n))
         target.adapters = source.adapters
         target.checkpoints = list(source.checkpoints)
         target.limit_exact(min(n, source.n_exact))
@@ -190,7 +190,7 @@ class Memory:
 
     def available(self, keeping: list[Slot]) -> int:
         """Cells that could be had by clearing every slot but `keeping`. Without sharing, room is never the limit."""
-        return self._n_cells - self.used(keeping) if self._unified else self._n_cells
+        return self._n_cells - self.used(keeping) if self.unified else self._n_cells
 
     def free(self) -> int:
         """Cells that nobody uses."""
@@ -211,7 +211,7 @@ class Memory:
 
     def _copy(self, source: Slot, target: Slot, n: int) -> bool:
         whole = n == source.n_past or self._divisible_at(source, n)
-        if not self._unified and not whole:  # libllama puts copies between streams off: no state could be set after one
+        if not self.unified and not whole:  # libllama puts copies between streams off: no state could be set after one
             state = self._kv.state_get(source.id)
             if not len(state) or not self._kv.state_set(target.id, state):
                 return False
@@ -219,7 +219,7 @@ class Memory:
             self._kv.seq_cp(source.id, target.id, 0, n)
         if not whole:
             return self._to_checkpoint(target, source.checkpoints, n) and self._kv.seq_rm(target.id, n, -1)
-        return not self._unified or not self._n_swa or self._own_window(target)
+        return not self.unified or not self._n_swa or self._own_window(target)
 
     def _own_window(self, slot: Slot) -> bool:
         """Cells of a sliding window are used again when the window has passed, but not while two slots share them."""
@@ -229,7 +229,7 @@ class Memory:
         """For each position from `start` on, whether another slot uses its cell too."""
         cells = slot.cells.view[start:]
         others = [other.cells.view for other in self._slots if other is not slot and other.n_past]
-        if not self._unified or not others:
+        if not self.unified or not others:
             return np.zeros(len(cells), bool)
         return np.isin(cells, np.concatenate(others))
 

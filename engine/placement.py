@@ -75,7 +75,14 @@ class Placement:
                 self._join(sequence, slot)
 
     def _choose(self, sequence: Sequence) -> Slot | None:
-        return choose_slot(self._slots, sequence.tokens, sequence.task.slot, self._similarity, sequence.adapters)
+        return choose_slot(
+            self._slots,
+            sequence.tokens,
+            sequence.task.slot,
+            self._similarity,
+            sequence.adapters,
+            compact=not self._memory.unified,
+        )
 
     def _preempt(self, sequence: Sequence) -> bool:
         """Park a running sequence of lower priority, the lowest and youngest, where `sequence` could run."""

@@ -65,13 +65,17 @@ class Scheduler:
         self._acting: Key | None = None  # adapters of the last step
 
     def plan(self, slots: list[Slot]) -> list[Chunk]:
-        """The chunks of the next step, generating slots first; empty when there is nothing to evaluate."""
+        """The chunks of the next step; empty when there is nothing to evaluate.
+
+        They are in the order of slots: where each sequence has a KV stream of its own, libllama evaluates only
+        sequences together that follow each other.
+        """
         busy = self._turn([slot for slot in slots if slot.sequence is not None])
         chunks = self._generating(busy)
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         crowd = len(reading) / max(1, len(chunks))
         room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd)
-        return chunks + share(reading, room)
+        return sorted(chunks + share(reading, room), key=lambda chunk: chunk.slot.id)
 
     def _generating(self, busy: list[Slot]) -> list[Chunk]:
         """What generating slots need. Forced tokens may be more than fit: they go on in the next step."""

@@ -96,6 +96,22 @@ def test_abort_in_prefill_stops_within_one_ubatch() -> None:
     assert engine.final(task).reason == "abort"
 
 
+@pytest.mark.parametrize(("unified", "taken"), [(False, [4, 3, 2]), (True, [0, 1, 2])])
+def test_busy_slots_lie_side_by_side_where_that_makes_steps_quicker(unified: bool, taken: list[int]) -> None:
+    """Libllama evaluates neighbours together if each has a KV stream of its own; else the longest unused is taken."""
+    engine = StepEngine(n_slots=6, n_ctx=6 * 64, unified=unified)
+    for slot in range(6):
+        engine.submit([slot + 1] * 5, 2, slot=slot)
+        engine.run()
+    engine.submit([20] * 5, 50, slot=5)
+    engine.step()
+    for seed in (30, 40, 50):
+        engine.submit([seed] * 5, 50)
+        engine.step()
+    started = sorted((slot for slot in engine.slots if slot.sequence), key=lambda slot: slot.sequence.clock.started)  # type: ignore[union-attr, arg-type, return-value]
+    assert [slot.id for slot in started] == [5, *taken]
+
+
 def test_aborting_an_unknown_task_does_nothing() -> None:
     engine = StepEngine()
     engine.abort(99)

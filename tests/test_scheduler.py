@@ -39,6 +39,12 @@ def test_every_generating_slot_is_in_every_step() -> None:
     assert 0 < plan[3] < 100
 
 
+def test_a_step_goes_through_the_slots_in_order() -> None:
+    phases = [Phase.PREFILL, Phase.GENERATING, Phase.PREFILL, Phase.GENERATING]
+    slots = [slot_of(i, phase, 1 if phase is Phase.GENERATING else 100 - i) for i, phase in enumerate(phases)]
+    assert list(sizes(learned(), slots)) == [0, 1, 2, 3]
+
+
 def test_a_prompt_alone_gets_the_whole_batch() -> None:
     assert sizes(learned(), [slot_of(0, Phase.PREFILL, 2000)]) == {0: 512}
 
