@@ -31,6 +31,8 @@ from engine.sequences import Sequences
 from engine.slot import Slot
 from engine.slot_actions import SlotActions
 from engine.speculation import Speculation, drafters
+from engine.threads import Threads
+from engine.threads import available as threads_are_observable
 from engine.times import now_ms
 from ipc.config import Config, EngineSection
 from ipc.messages import PROTOCOL, Welcome
@@ -114,7 +116,15 @@ def assemble(
         embedder=embedder,
         controls=Controls(slots, memory, metrics, sequences, vocab, server, lora, actions),
         outbox=outbox,
+        threads=_threads(context, settings),
     )
+
+
+def _threads(context: Context, settings: EngineSection) -> Threads | None:
+    n = settings.threads or default_threads()
+    if not settings.threads_adapt or not threads_are_observable():
+        return None
+    return Threads([context], n, settings.threads_batch or n)
 
 
 def _memory(model: Model, context: Context, settings: EngineSection, slots: list[Slot]) -> Memory:

@@ -18,6 +18,7 @@ from engine.scheduler import Scheduler
 from engine.sequences import Sequences
 from engine.slot import Slot
 from engine.speculation import Speculation
+from engine.threads import Threads
 from ipc.messages import Abort, Admitted, Bye, Embed, Error, Final, Free, Hello, Task, ToEngine, Welcome
 from ipc.server import Server
 from ipc.slab import Slab, State
@@ -57,6 +58,7 @@ class Engine:
     embedder: Embedder | None
     controls: Controls
     outbox: Outbox
+    threads: Threads | None = None
 
     def __post_init__(self) -> None:
         self._preparing: dict[tuple[bytes, int], _Preparing] = {}
@@ -87,6 +89,8 @@ class Engine:
         self._evaluates = bool(chunks)
         if chunks:
             self.decoder.step(chunks)
+        if self.threads is not None:
+            self.threads.adapt() if chunks else self.threads.rest()
         if self.embedder is not None:
             self.embedder.step(self.scheduler.room_beside(chunks), shared=bool(chunks))
         self.controls.run_deferred()

@@ -63,6 +63,7 @@ class EngineSection(Section, frozen=True, kw_only=True):
     ubatch_size: int = 512
     threads: int | None = None
     threads_batch: int | None = None
+    threads_adapt: bool = True
     cont_batching: bool = True
     keep: int | None = 0
     predict: int | None = None

@@ -25,6 +25,13 @@ THREADS = (
         low=1,
     ),
     Option(
+        "engine.threads_adapt",
+        ("--threads-adapt",),
+        "",
+        "compute with fewer threads while other programs want the cores (Linux)",
+        no_flags=("--no-threads-adapt",),
+    ),
+    Option(
         "engine.library",
         ("--library",),
         "",
