@@ -13,7 +13,7 @@ from engine import ctype, llama, paths
 from engine.defaults import check_defaults
 
 log = logging.getLogger("llama")
-SPINS = "30000"  # about half a millisecond: more than lies between two decodes, less than a time slice
+SPINS = "30000"  # about two milliseconds: more than lies between two decodes, less than a time slice
 SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 FIX = "run ./build_llama.sh, or set LLAMARADA_LIB or [engine] library to a folder with the matching build"
 
