@@ -14,7 +14,7 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 _WINDOW = 0.5  # seconds of work between two looks
-_CROWDED = 0.3  # own threads waiting for a core, on average, from which on there are too many
+_CROWDED = 0.5  # own threads waiting for a core, on average, from which on there are too many
 _IDLE = 0.7  # cores nobody uses that another thread needs
 _HOLD = (2.0, 60.0)  # seconds until a thread that was taken away may come back: at first, and when it was in vain
 _TICKS = os.sysconf("SC_CLK_TCK")
