@@ -124,7 +124,7 @@ def _threads(context: Context, settings: EngineSection) -> Threads | None:
     n = settings.threads or default_threads()
     if not settings.threads_adapt or not threads_are_observable():
         return None
-    return Threads([context], n, settings.threads_batch or n)
+    return Threads(context, n, settings.threads_batch or n)
 
 
 def _memory(model: Model, context: Context, settings: EngineSection, slots: list[Slot]) -> Memory:

@@ -7,7 +7,7 @@ slice: two engines with two threads each on two cores are not half as fast as on
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ _WINDOW = 0.5  # seconds of work between two looks
 _CROWDED = 0.5  # own threads waiting for a core, on average, from which on there are too many
 _IDLE = 0.7  # cores nobody uses that another thread needs
 _HOLD = (2.0, 60.0)  # seconds until a thread that was taken away may come back: at first, and when it was in vain
+_TRIAL = 4  # looks after which a thread that came back has not come in vain
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -27,11 +28,11 @@ class Computes(Protocol):
 
 
 class Threads:
-    """Adapts the threads of `contexts`: `n` for steps of one token, `n_batch` for larger ones, or fewer of both."""
+    """Adapts the threads of `context`: `n` for steps of one token, `n_batch` for larger ones, or fewer of both."""
 
     def __init__(
         self,
-        contexts: Sequence[Computes],
+        context: Computes,
         n: int,
         n_batch: int,
         *,
@@ -40,17 +41,20 @@ class Threads:
         idle: Callable[[], float] | None = None,
     ) -> None:
         """`waited`: seconds that threads of this process have waited for a core; `idle`: of cores that had no work."""
-        self._contexts, self._n, self._n_batch = contexts, n, n_batch
+        self._context, self._n, self._n_batch = context, n, n_batch
         self._clock, self._waited, self._idle = clock, waited or _waited, idle or _idle
         self._most = self.count = max(n, n_batch)
         self._begun: float | None = None  # when the window did
         self._before = 0.0  # what had been waited then
         self._idle_since: tuple[float, float] | None = None
-        self._hold, self._free_at, self._raised_at = _HOLD[0], 0.0, -_HOLD[1]
+        self._hold, self._free_at = _HOLD[0], 0.0
+        self._looks = _TRIAL  # since threads came back
 
     def rest(self) -> None:
-        """There is nothing to do: that time does not count."""
-        self._begun = None
+        """There is nothing to do: that time does not count, and the next work may begin with all threads again."""
+        self._begun = self._idle_since = None
+        if self.count < self._most and self._clock() >= self._free_at:
+            self._come_back(self._most)
 
     def adapt(self) -> None:
         """Call it after each step."""
@@ -63,8 +67,9 @@ class Threads:
         self._begun, self._before = moment, waited
 
     def _judge(self, moment: float, waiting: float) -> None:
+        self._looks += 1
         if waiting > _CROWDED and self.count > 1:
-            in_vain = moment - self._raised_at < 4 * _WINDOW
+            in_vain = self._looks <= _TRIAL
             self._hold = min(2 * self._hold, _HOLD[1]) if in_vain else _HOLD[0]
             self._free_at, self._idle_since = moment + self._hold, None
             self._use(max(1, self.count - max(1, round(waiting))))
@@ -72,21 +77,20 @@ class Threads:
             self._look_for_cores(moment)
 
     def _look_for_cores(self, moment: float) -> None:
-        idle = self._idle()
-        if self._idle_since is not None:
-            since, before = self._idle_since
-            cores = (idle - before) / (moment - since)
-            if cores >= _IDLE:
-                self._raised_at = moment
-                self._use(min(self._most, self.count + max(1, int(cores))))
+        idle, before = self._idle(), self._idle_since
         self._idle_since = moment, idle
+        if before is not None and (cores := (idle - before[1]) / (moment - before[0])) >= _IDLE:
+            self._come_back(min(self._most, self.count + max(1, int(cores))))
+
+    def _come_back(self, count: int) -> None:
+        self._looks, self._idle_since = 0, None
+        self._use(count)
 
     def _use(self, count: int) -> None:
-        why = "cores are free" if count > self.count else "other programs need cores"
+        why = "cores may be free" if count > self.count else "other programs need cores"
         log.info("%d of %d threads compute: %s", count, self._most, why)
         self.count = count
-        for context in self._contexts:
-            context.set_threads(min(count, self._n), min(count, self._n_batch))
+        self._context.set_threads(min(count, self._n), min(count, self._n_batch))
 
 
 def available() -> bool:

@@ -16,7 +16,7 @@ class Machine:
         self.cores, self.others = cores, 0.0
         self.set: list[tuple[int, int]] = []
         self.threads = Threads(
-            [self], n, n_batch, clock=lambda: self.now, waited=lambda: self.waited, idle=lambda: self.idle
+            self, n, n_batch, clock=lambda: self.now, waited=lambda: self.waited, idle=lambda: self.idle
         )
 
     def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
@@ -62,6 +62,29 @@ def test_a_thread_that_comes_back_in_vain_waits_longer_each_time() -> None:
         machine.others = 2 if machine.threads.count == 8 else 0
         machine.work(2)
     assert 6 <= len(machine.set) <= 14
+
+
+def test_after_a_rest_all_compute_again_however_short_the_work_is() -> None:
+    machine = Machine()
+    machine.others = 2
+    machine.work(3)
+    assert machine.set == [(6, 6)]
+    machine.others = 0
+    for _ in range(10):
+        machine.work(0.1)
+        machine.threads.rest()
+        machine.now += 0.3
+    assert machine.set == [(6, 6), (8, 8)]
+
+
+def test_a_rest_beside_a_busy_neighbour_costs_ever_fewer_trials() -> None:
+    machine = Machine()
+    machine.others = 2
+    for _ in range(100):
+        machine.work(1.5)
+        machine.threads.rest()
+        machine.now += 0.5
+    assert 6 <= len(machine.set) <= 16
 
 
 def test_time_without_work_does_not_count() -> None:
