@@ -73,18 +73,6 @@ def assemble(
     shifts = settings.context_shift and context.can_shift
     n_endless = model.n_ctx_train if shifts else None
     limits = Limits(len(slots), n_slot, settings.max_queue, text=text, n_endless=n_endless)
-    embedder = None
-    if embedding:
-        embedder = Embedder(
-            embedding,
-            n_threads=embedding_threads(settings),
-            n_vocab=vocab.n_tokens,
-            slab=slab,
-            outbox=outbox,
-            metrics=metrics,
-            target=embedding_batch(embedding, settings),
-            max_queue=settings.max_queue,
-        )
     decoder = Decoder(
         context=context,
         batch=Batch(context.n_batch),
@@ -113,10 +101,27 @@ def assemble(
         scheduler=scheduler,
         speculation=speculation,
         decoder=decoder,
-        embedder=embedder,
+        embedder=_embedder(embedding, settings, slab, outbox, metrics),
         controls=Controls(slots, memory, metrics, sequences, vocab, server, lora, actions),
         outbox=outbox,
         threads=_threads(context, settings),
+    )
+
+
+def _embedder(
+    contexts: list[Context], settings: EngineSection, slab: Slab, outbox: Outbox, metrics: Metrics
+) -> Embedder | None:
+    if not contexts:
+        return None
+    return Embedder(
+        contexts,
+        n_threads=embedding_threads(settings),
+        n_vocab=contexts[0].model.vocab.n_tokens,
+        slab=slab,
+        outbox=outbox,
+        metrics=metrics,
+        target=embedding_batch(contexts, settings),
+        max_queue=settings.max_queue,
     )
 
 

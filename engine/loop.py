@@ -90,7 +90,8 @@ class Engine:
         if chunks:
             self.decoder.step(chunks)
         if self.threads is not None:
-            self.threads.adapt() if chunks else self.threads.rest()
+            adapt = self.threads.adapt if chunks else self.threads.rest
+            adapt()
         if self.embedder is not None:
             self.embedder.step(self.scheduler.room_beside(chunks), shared=bool(chunks))
         self.controls.run_deferred()

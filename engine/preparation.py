@@ -41,6 +41,3 @@ class Preparation:
             return self.making_dry.result(max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             raise GrammarError(f"Field 'dry_sequence_breakers': they take more than {_SECONDS:.0f} s") from None
-
-
-NOTHING = Preparation(None, None)
