@@ -9,7 +9,9 @@ from engine.slot import Slot
 _SMOOTHING = 0.2  # weight of the newest measurement
 _GAP_FACTOR = 2.5  # without a target, a step with prompt work may take this much of a plain decode step
 _FIRST_SHARE = 64  # prompt tokens beside generated ones before costs are known
-_SMALLEST_SHARE = 32  # prompt tokens a step always carries, so that prompts end
+_TILE = 64  # queries that flash attention takes together on a CPU; fewer cost as much
+_SMALLEST_SHARE = _TILE + 1  # prompt tokens a step carries; libllama may take the first beside the generated ones
+_SMALLEST_TARGETED = 32  # the same where a target says what a step may take
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class Scheduler:
         self._target_gap_ms = target_gap_ms
         self.cost = Cost()
         self._acting: Key | None = None  # adapters of the last step
+        self._n_steps = 1
 
     def plan(self, slots: list[Slot]) -> list[Chunk]:
         """The chunks of the next step; empty when there is nothing to evaluate.
@@ -75,7 +78,23 @@ class Scheduler:
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         crowd = len(reading) / max(1, len(chunks))
         room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd)
-        return sorted(chunks + share(reading, room), key=lambda chunk: chunk.slot.id)
+        return sorted(chunks + self._reading(reading, room), key=lambda chunk: chunk.slot.id)
+
+    def _reading(self, slots: list[Slot], room: int) -> list[Chunk]:
+        """Prompts take turns in long pieces: the shortest rest first in one step, the longest unread in the next."""
+        self._n_steps += 1
+        reading = [(slot.sequence, slot) for slot in slots if slot.sequence is not None]
+        for sequence, _ in reading:
+            sequence.read_at = sequence.read_at or self._n_steps - 1
+        if self._n_steps % 2:
+            reading.sort(key=lambda pair: len(pair[1].todo))
+        else:
+            reading.sort(key=lambda pair: pair[0].read_at)
+        chunks = pieces([slot for _, slot in reading], room)
+        for sequence in (chunk.slot.sequence for chunk in chunks):
+            if sequence is not None:
+                sequence.read_at = self._n_steps
+        return chunks
 
     def _generating(self, busy: list[Slot]) -> list[Chunk]:
         """What generating slots need. Forced tokens may be more than fit: they go on in the next step."""
@@ -117,16 +136,21 @@ class Scheduler:
             return min(room, int(_FIRST_SHARE * max(1.0, crowd)))
         target = self._target_gap_ms or _GAP_FACTOR * decode_ms * max(1.0, crowd)
         affordable = (target - decode_ms) / max(token_ms, 1e-6)
-        return min(room, max(_SMALLEST_SHARE, int(affordable)))
+        return min(room, max(_SMALLEST_TARGETED if self._target_gap_ms else _SMALLEST_SHARE, int(affordable)))
 
 
-def share(reading: list[Slot], room: int) -> list[Chunk]:
-    """Split `room` fairly: what a short prompt does not need goes to the longer ones."""
-    chunks = []
-    for left, slot in zip(range(len(reading), 0, -1), sorted(reading, key=lambda s: len(s.todo)), strict=True):
+def pieces(slots: list[Slot], room: int) -> list[Chunk]:
+    """The next pieces of these prompts, the first one first, in `room` tokens.
+
+    A prompt that would get less than a tile waits: libllama takes as long for it as for a whole one, and evaluates
+    sequences together only as far as their pieces are equally long.
+    """
+    chunks: list[Chunk] = []
+    for slot in slots:
         remaining = len(slot.todo)
-        n = min(remaining, -(-room // left), _step_limit(slot), slot.n_alike)
-        if n > 0:
+        wanted = min(remaining, _step_limit(slot), slot.n_alike)
+        n = min(wanted, room)
+        if n > 0 and (n == wanted or n >= _TILE or not chunks):
             chunks.append(Chunk(slot, n, n == remaining))
             room -= n
     return chunks

@@ -53,6 +53,7 @@ class Sequence:
     shifts: list[tuple[int, int]] = field(default_factory=list)  # tokens kept at the front, dropped after them
     has_waited: bool = False  # for a neighbour to read a shared prefix
     pauses: list[int] = field(default_factory=list)  # positions at which a step must end
+    read_at: int = 0  # the scheduler's step that last read some of its prompt, or first could have
     n_cached: int = 0
     n_evaluated: int = 0  # prompt tokens really computed, parked work included
     drafters: "Drafters | None" = None

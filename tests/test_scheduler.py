@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.scheduler import Scheduler, share
+from engine.scheduler import Scheduler
 from engine.sequence import Phase, Sequence
 from engine.slot import Slot
 from ipc.messages import Sampling, Task
@@ -41,7 +41,7 @@ def test_every_generating_slot_is_in_every_step() -> None:
 
 def test_a_step_goes_through_the_slots_in_order() -> None:
     phases = [Phase.PREFILL, Phase.GENERATING, Phase.PREFILL, Phase.GENERATING]
-    slots = [slot_of(i, phase, 1 if phase is Phase.GENERATING else 100 - i) for i, phase in enumerate(phases)]
+    slots = [slot_of(i, phase, 1 if phase is Phase.GENERATING else 30 - i) for i, phase in enumerate(phases)]
     assert list(sizes(learned(), slots)) == [0, 1, 2, 3]
 
 
@@ -49,9 +49,51 @@ def test_a_prompt_alone_gets_the_whole_batch() -> None:
     assert sizes(learned(), [slot_of(0, Phase.PREFILL, 2000)]) == {0: 512}
 
 
-def test_a_short_prompt_is_not_stuck_behind_a_long_one() -> None:
-    chunks = share([slot_of(0, Phase.PREFILL, 5000), slot_of(1, Phase.PREFILL, 10)], 100)
-    assert {chunk.slot.id: (chunk.n, chunk.output) for chunk in chunks} == {1: (10, True), 0: (90, False)}
+def read_all(scheduler: Scheduler, slots: list[Slot]) -> list[dict[int, int]]:
+    """Prompt tokens by slot in each step until no prompt is left."""
+    steps = []
+    while any(slot.sequence and slot.sequence.phase is Phase.PREFILL for slot in slots):
+        steps.append({})
+        for chunk in scheduler.plan(slots):
+            slot = chunk.slot
+            if slot.sequence is not None and slot.sequence.phase is Phase.PREFILL:
+                steps[-1][slot.id] = chunk.n
+                slot.evaluated(np.arange(chunk.n))
+                if chunk.output:
+                    slot.sequence = None
+    return steps
+
+
+def test_a_short_prompt_is_not_stuck_behind_long_ones() -> None:
+    stream, long = slot_of(9, Phase.GENERATING, 1, 10), [slot_of(i, Phase.PREFILL, 5000) for i in range(8)]
+    scheduler = learned()
+    for _ in range(5):
+        scheduler.plan([*long, stream])
+    steps = read_all(scheduler, [slot_of(8, Phase.PREFILL, 10), *long, stream])
+    assert 8 in {**steps[0], **steps[1]}
+
+
+def test_a_long_prompt_ends_however_many_short_ones_come() -> None:
+    stream, long = slot_of(9, Phase.GENERATING, 1, 10), slot_of(0, Phase.PREFILL, 300)
+    scheduler, n_read = learned(), 0
+    for _ in range(20):
+        for chunk in scheduler.plan([long, slot_of(1, Phase.PREFILL, 64), slot_of(2, Phase.PREFILL, 64), stream]):
+            n_read += chunk.n if chunk.slot is long else 0
+        long.evaluated(np.arange(n_read - long.n_past))
+    assert n_read == 300
+
+
+def test_long_prompts_take_turns_in_whole_tiles() -> None:
+    slots = [slot_of(0, Phase.GENERATING, 1, 10), slot_of(1, Phase.PREFILL, 300), slot_of(2, Phase.PREFILL, 300)]
+    steps = read_all(learned(), slots)
+    assert all(len(step) == 1 and (n >= 65 or n == 300 % 65) for step in steps[:-1] for n in step.values())
+    assert len(steps) <= 10
+    assert {1, 2} == {id for step in steps[:3] for id in step}
+
+
+def test_a_piece_that_is_too_short_for_a_tile_waits() -> None:
+    slots = [slot_of(0, Phase.GENERATING, 1, 10), slot_of(1, Phase.PREFILL, 30), slot_of(2, Phase.PREFILL, 2000)]
+    assert [len(step) for step in read_all(learned(), slots)][:2] == [1, 1]
 
 
 def test_a_larger_target_gap_reads_prompts_faster() -> None:
