@@ -114,9 +114,8 @@ async def interfere(server: Server, seed: int) -> list[Row]:
 
 
 async def copy(server: Server, seed: int) -> list[Row]:
-    """One stream that repeats a text of its prompt."""
-    question = f"<|im_start|>user\n{seed}. Repeat this text exactly:\n{TEXT}<|im_end|>\n<|im_start|>assistant\n"
-    answer = await ask(server, question + TEXT[:200], 80, cache_prompt=False)
+    """One stream that goes on with a text its prompt holds twice."""
+    answer = await ask(server, f"{seed}.\n{TEXT}\n{TEXT}\n{TEXT[:201]}", 80, cache_prompt=False)
     return [("copy task: tokens/s", 79 / (answer.times[-1] - answer.times[0]))]
 
 
@@ -139,6 +138,7 @@ def main() -> None:
     """Start both servers (and ours with speculation), measure in alternation, print medians."""
     parser = argparse.ArgumentParser(prog="python -m bench.scheduling", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(SCENARIOS)} (default: all)")
+    parser.add_argument("--model", type=Path, help="GGUF file (default: the demo model)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--slots", type=int, default=32)
@@ -150,7 +150,7 @@ def main() -> None:
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
     servers.end_on_terminate()
     servers.warn_if_busy()
-    settings = servers.Settings(fetch_model("smollm2"), args.threads, args.slots, args.slots * 2048)
+    settings = servers.Settings(args.model or fetch_model("smollm2"), args.threads, args.slots, args.slots * 2048)
     logs = Path(tempfile.mkdtemp(prefix="llamarada-scheduling-"))
     columns = {
         "ours": servers.ours(settings, args.flags),

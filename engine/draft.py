@@ -213,11 +213,18 @@ class NgramMod:
 
 
 class Drafters:
-    """The drafters of one sequence in their fixed order; the first that has a proposal is asked."""
+    """The drafters of one sequence in their fixed order; the first that has a proposal is asked.
+
+    A proposal is cut to what recent ones justify: the limit doubles when all of a draft was right and falls to what was
+    right otherwise. On a CPU each wrong guess costs half a token's time and more.
+    """
+
+    FIRST, LEAST = 8, 2
 
     def __init__(self, drafters: list[Drafter]) -> None:
         self._drafters = drafters
         self._last: Drafter | None = None
+        self._trusted = self.FIRST  # tokens
 
     def propose(self, tokens: Tokens, limit: int) -> Tokens:
         self._last = None
@@ -227,9 +234,14 @@ class Drafters:
             proposal = drafter.propose(tokens, limit)
             if len(proposal):
                 self._last = drafter
-                return proposal
+                return proposal[: self._trusted]
         return NOTHING
 
     def judged(self, n_proposed: int, n_accepted: int) -> None:
-        if self._last is not None:
-            self._last.judged(n_proposed, n_accepted)
+        if self._last is None:
+            return
+        self._last.judged(n_proposed, n_accepted)
+        if n_accepted < n_proposed:
+            self._trusted = max(self.LEAST, n_accepted)
+        elif n_proposed == self._trusted:
+            self._trusted *= 2

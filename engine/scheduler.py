@@ -91,9 +91,9 @@ class Scheduler:
         else:
             reading.sort(key=lambda pair: pair[0].read_at)
         chunks = pieces([slot for _, slot in reading], room)
-        for sequence in (chunk.slot.sequence for chunk in chunks):
-            if sequence is not None:
-                sequence.read_at = self._n_steps
+        for chunk in chunks:
+            if chunk.slot.sequence is not None:
+                chunk.slot.sequence.read_at = self._n_steps
         return chunks
 
     def _generating(self, busy: list[Slot]) -> list[Chunk]:

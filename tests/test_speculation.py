@@ -115,6 +115,27 @@ def test_ngram_mod_empties_its_table_after_five_poor_rounds() -> None:
     assert len(table.continuation(ints(10, 11, 12, 13), 5)) == 0
 
 
+def test_a_draft_is_as_long_as_the_last_ones_were_right() -> None:
+    drafters_ = Drafters([NgramSimple(4, 48)])
+    tokens = ints(*range(100), *range(4))
+
+    def length() -> int:
+        return len(drafters_.propose(tokens, 99))
+
+    assert length() == 8
+    drafters_.judged(8, 8)
+    assert length() == 16
+    drafters_.judged(16, 16)
+    assert length() == 32
+    drafters_.judged(32, 5)
+    assert length() == 5
+    drafters_.judged(5, 0)
+    assert length() == 2
+    assert len(drafters_.propose(tokens, 1)) == 1
+    drafters_.judged(1, 1)
+    assert length() == 2, "a draft that another limit cut says nothing about longer ones"
+
+
 def test_an_unknown_type_is_refused_at_start() -> None:
     with pytest.raises(ConfigError, match="'magic'"):
         drafters(SpeculativeSection(types=("magic",)))
