@@ -1,6 +1,5 @@
 """CPU time and memory of a server with all its processes, read from /proc."""
 
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -61,18 +60,6 @@ def memory(root: int) -> int:
             else:
                 rest += mapping.share
     return sum(files.values()) + rest
-
-
-async def peak_memory(root: int, stop: asyncio.Event, every_s: float = 1.0) -> int:
-    """The highest `memory` seen until `stop` is set."""
-    peak = 0
-    while True:
-        peak = max(peak, await asyncio.to_thread(memory, root))
-        try:
-            await asyncio.wait_for(stop.wait(), every_s)
-        except TimeoutError:
-            continue
-        return peak
 
 
 def _stat(pid: int) -> list[str] | None:
