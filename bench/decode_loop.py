@@ -194,7 +194,7 @@ async def _run_engine(shape: Shape, config: Config) -> float:
 
 async def _arrivals(client: AsyncClient, prompt: np.ndarray, predict: int) -> list[tuple[float, int]]:
     """When tokens came, and how many."""
-    sampling = Sampling(samplers=[], temperature=0.0, ignore_eos=True)
+    sampling = Sampling(temperature=0.0, ignore_eos=True)
     task = Task(0, prompt.astype("<i4").tobytes(), sampling, max_tokens=predict, cache_prompt=False)
     stream = await client.submit(task)
     times = []
