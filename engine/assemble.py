@@ -68,7 +68,7 @@ def assemble(
     sequences = Sequences(emitter, metrics)
     lora = LoraControls(adapters, sequences, server, model.load_adapter)
     actions = SlotActions(settings.slot_save_path, slots, memory, archive, identity, vocab.n_tokens, server, now_ms)
-    scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms)
+    scheduler = Scheduler(max(context.n_ubatch, settings.n_slots), settings.target_gap_ms, _tile_from(model))
     speculation = _speculation(config, model, context, memory, metrics)
     shifts = settings.context_shift and context.can_shift
     n_endless = model.n_ctx_train if shifts else None
@@ -185,3 +185,11 @@ def _welcome(model: Model, context: Context, embedding: list[Context], slots: li
         n_embed_tokens=embedding[0].n_ubatch if embedding else None,
         n_scores=model.n_cls_out,
     )
+
+
+def _tile_from(model: Model) -> int:
+    """The position from which attention is a tenth of a token's work.
+
+    Attention multiplies 4 x n_embd x n_layer times for each earlier position, all else 2 x n_params times.
+    """
+    return model.info().n_params // (20 * model.n_embd * model.n_layer)

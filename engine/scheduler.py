@@ -10,8 +10,7 @@ _SMOOTHING = 0.2  # weight of the newest measurement
 _GAP_FACTOR = 2.5  # without a target, a step with prompt work may take this much of a plain decode step
 _FIRST_SHARE = 64  # prompt tokens beside generated ones before costs are known
 _TILE = 64  # queries that flash attention takes together on a CPU; fewer cost as much
-_SMALLEST_SHARE = _TILE + 1  # prompt tokens a step carries; libllama may take the first beside the generated ones
-_SMALLEST_TARGETED = 32  # the same where a target says what a step may take
+_SMALLEST_PIECE = 32  # of a prompt, so that prompts end
 
 
 @dataclass(slots=True)
@@ -58,11 +57,13 @@ class Scheduler:
     """Every generating slot gets its tokens in every step; prompts share what the step can carry beside them.
 
     `largest` bounds the tokens of one step (libllama's physical batch), which also bounds how long an abort waits.
+    From position `tile_from` on attention is so much of the work that prompts are read in whole tiles.
     """
 
-    def __init__(self, largest: int, target_gap_ms: float | None = None) -> None:
+    def __init__(self, largest: int, target_gap_ms: float | None = None, tile_from: int = 0) -> None:
         self._largest = largest
         self._target_gap_ms = target_gap_ms
+        self._tile_from = tile_from
         self.cost = Cost()
         self._acting: Key | None = None  # adapters of the last step
         self._n_steps = 1
@@ -77,10 +78,17 @@ class Scheduler:
         chunks = self._generating(busy)
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
         crowd = len(reading) / max(1, len(chunks))
-        room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd)
-        return sorted(chunks + self._reading(reading, room), key=lambda chunk: chunk.slot.id)
+        least = self._least_piece(reading)
+        room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd, least)
+        return sorted(chunks + self._reading(reading, room, least), key=lambda chunk: chunk.slot.id)
 
-    def _reading(self, slots: list[Slot], room: int) -> list[Chunk]:
+    def _least_piece(self, reading: list[Slot]) -> int:
+        """Tokens of a prompt that are worth a step's while; a target for the gaps has them as small as possible."""
+        if not self._target_gap_ms and any(slot.n_past >= self._tile_from for slot in reading):
+            return _TILE
+        return _SMALLEST_PIECE
+
+    def _reading(self, slots: list[Slot], room: int, least: int) -> list[Chunk]:
         """Prompts take turns in long pieces: the shortest rest first in one step, the longest unread in the next."""
         self._n_steps += 1
         reading = [(slot.sequence, slot) for slot in slots if slot.sequence is not None]
@@ -90,7 +98,7 @@ class Scheduler:
             reading.sort(key=lambda pair: len(pair[1].todo))
         else:
             reading.sort(key=lambda pair: pair[0].read_at)
-        chunks = pieces([slot for _, slot in reading], room)
+        chunks = pieces([slot for _, slot in reading], room, least)
         for chunk in chunks:
             if chunk.slot.sequence is not None:
                 chunk.slot.sequence.read_at = self._n_steps
@@ -122,7 +130,7 @@ class Scheduler:
         n_decode = sum(chunk.n for chunk in chunks if chunk.output)
         return self._prompt_share(n_decode) if n_decode else self._largest
 
-    def _prompt_share(self, n_decode: int, crowd: float = 1.0) -> int:
+    def _prompt_share(self, n_decode: int, crowd: float = 1.0, least: int = _SMALLEST_PIECE) -> int:
         """Prompt tokens that a step may carry beside `n_decode` generated ones.
 
         `crowd` is how many prompts wait for each sequence that generates: a burst of prompts is not held up for the
@@ -136,21 +144,21 @@ class Scheduler:
             return min(room, int(_FIRST_SHARE * max(1.0, crowd)))
         target = self._target_gap_ms or _GAP_FACTOR * decode_ms * max(1.0, crowd)
         affordable = (target - decode_ms) / max(token_ms, 1e-6)
-        return min(room, max(_SMALLEST_TARGETED if self._target_gap_ms else _SMALLEST_SHARE, int(affordable)))
+        return min(room, max(least + 1, int(affordable)))  # libllama may take the first token beside generated ones
 
 
-def pieces(slots: list[Slot], room: int) -> list[Chunk]:
+def pieces(slots: list[Slot], room: int, least: int) -> list[Chunk]:
     """The next pieces of these prompts, the first one first, in `room` tokens.
 
-    A prompt that would get less than a tile waits: libllama takes as long for it as for a whole one, and evaluates
-    sequences together only as far as their pieces are equally long.
+    A prompt of which less than `least` tokens would fit waits: libllama evaluates sequences together only as far as
+    their pieces are equally long, and takes as long for a part of a tile as for a whole one.
     """
     chunks: list[Chunk] = []
     for slot in slots:
         remaining = len(slot.todo)
         wanted = min(remaining, _step_limit(slot), slot.n_alike)
         n = min(wanted, room)
-        if n > 0 and (n == wanted or n >= _TILE or not chunks):
+        if n > 0 and (n == wanted or n >= least or not chunks):
             chunks.append(Chunk(slot, n, n == remaining))
             room -= n
     return chunks

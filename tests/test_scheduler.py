@@ -91,6 +91,14 @@ def test_long_prompts_take_turns_in_whole_tiles() -> None:
     assert {1, 2} == {id for step in steps[:3] for id in step}
 
 
+def test_pieces_are_small_where_attention_is_little_of_the_work() -> None:
+    scheduler = Scheduler(512, tile_from=200)
+    scheduler.cost.observe(1, 0, 20.0)
+    scheduler.cost.observe(1, 10, 40.0)
+    slots = [slot_of(0, Phase.GENERATING, 1, 10), slot_of(1, Phase.PREFILL, 400)]
+    assert [step[1] for step in read_all(scheduler, slots)] == [33] * 7 + [65, 65, 39]
+
+
 def test_a_piece_that_is_too_short_for_a_tile_waits() -> None:
     slots = [slot_of(0, Phase.GENERATING, 1, 10), slot_of(1, Phase.PREFILL, 30), slot_of(2, Phase.PREFILL, 2000)]
     assert [len(step) for step in read_all(learned(), slots)][:2] == [1, 1]
