@@ -151,13 +151,16 @@ def pieces(slots: list[Slot], room: int, least: int) -> list[Chunk]:
     """The next pieces of these prompts, the first one first, in `room` tokens.
 
     A prompt of which less than `least` tokens would fit waits: libllama evaluates sequences together only as far as
-    their pieces are equally long, and takes as long for a part of a tile as for a whole one.
+    their pieces are equally long, and takes as long for a part of a tile as for a whole one. So where a step has room
+    for one tile, an end that does not fill it is read in two steps.
     """
     chunks: list[Chunk] = []
     for slot in slots:
         remaining = len(slot.todo)
         wanted = min(remaining, _step_limit(slot), slot.n_alike)
         n = min(wanted, room)
+        if room == _TILE + 1 and n <= _TILE:
+            n = min(n, _SMALLEST_PIECE + 1)
         if n > 0 and (n == wanted or n >= least or not chunks):
             chunks.append(Chunk(slot, n, n == remaining))
             room -= n
