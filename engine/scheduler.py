@@ -54,7 +54,7 @@ def _blend(old: float | None, new: float) -> float:
 
 
 class Scheduler:
-    """Every generating slot gets its tokens in every step; prompts share what the step can carry beside them.
+    """Every generating slot gets its tokens in every step; prompts take turns in what the step can carry beside them.
 
     `largest` bounds the tokens of one step (libllama's physical batch), which also bounds how long an abort waits.
     From position `tile_from` on attention is so much of the work that prompts are read in whole tiles.
