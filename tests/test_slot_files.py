@@ -1,5 +1,6 @@
 """Slots saved to files and restored: on a model in plain Python, and in a file's every part."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ def act(engine: StepEngine, action: str, slot: int = 0, name: str = "a.bin") -> 
             (reply,) = sent[n:]
             assert isinstance(reply, SlotReply | Failure) and reply.id == n
             return reply
+        time.sleep(0.001)  # the file is read on another thread, while a running sequence goes on
     raise AssertionError("no answer")
 
 
