@@ -6,8 +6,6 @@ supervisor: it drains, stops the engine and ends; then the workers end.
 """
 
 import contextlib
-import gc
-import importlib
 import logging
 import os
 import signal
@@ -240,8 +238,6 @@ def when_ready(server: Master) -> None:
     process.release_signals()
     server.spawn_supervisor()
     server.announce()
-    importlib.import_module("api.routes")  # once, for all workers that will be forked from here
-    gc.freeze()  # else a collection in a worker would copy the pages that they share
 
 
 def post_fork(server: Master, worker: Any) -> None:
