@@ -77,6 +77,8 @@ class Scheduler:
         busy = self._turn([slot for slot in slots if slot.sequence is not None])
         chunks = self._generating(busy)
         reading = [slot for slot in busy if slot.sequence and slot.sequence.phase is Phase.PREFILL]
+        if not reading:
+            return chunks
         crowd = len(reading) / max(1, len(chunks))
         least = self._least_piece(reading)
         room = self._prompt_share(sum(chunk.n for chunk in chunks), crowd, least)
