@@ -75,11 +75,13 @@ class Placement:
                 self._join(sequence, slot)
 
     def _choose(self, sequence: Sequence) -> Slot | None:
+        """A task that reuses nothing takes the longest unused slot: another's cache is worth more to others."""
+        similarity = self._similarity if sequence.task.cache_prompt else 0.0
         return choose_slot(
             self._slots,
             sequence.tokens,
             sequence.task.slot,
-            self._similarity,
+            similarity,
             sequence.adapters,
             compact=not self._memory.unified,
         )

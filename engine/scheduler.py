@@ -91,13 +91,18 @@ class Scheduler:
         return _SMALLEST_PIECE
 
     def _reading(self, slots: list[Slot], room: int, least: int) -> list[Chunk]:
-        """Prompts take turns in long pieces: the shortest rest first in one step, the longest unread in the next."""
+        """Prompts take turns in long pieces: the shortest rest first in one step, the longest unread in the next.
+
+        Rests of about the same length are read as they came: sequences that start in order end in order, and those that
+        go on keep neighbouring slots.
+        """
         self._n_steps += 1
         reading = [(slot.sequence, slot) for slot in slots if slot.sequence is not None]
         for sequence, _ in reading:
             sequence.read_at = sequence.read_at or self._n_steps - 1
+        reading.sort(key=lambda pair: pair[0].precedence)
         if self._n_steps % 2:
-            reading.sort(key=lambda pair: len(pair[1].todo))
+            reading.sort(key=lambda pair: len(pair[1].todo).bit_length())
         else:
             reading.sort(key=lambda pair: pair[0].read_at)
         chunks = pieces([slot for _, slot in reading], room, least)

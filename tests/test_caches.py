@@ -54,6 +54,13 @@ def test_without_host_memory_it_is_read_again() -> None:
     assert run(engine, prompt(1, 200)) == 0
 
 
+def test_who_reuses_nothing_leaves_what_others_reuse() -> None:
+    engine = StepEngine(n_slots=2, n_ctx=1024)
+    run(engine, prompt(1, 200))
+    assert run(engine, [*prompt(1, 150), *prompt(2, 50)], cache_prompt=False) == 0
+    assert run(engine, prompt(1, 200)) == 199
+
+
 def test_a_short_loss_is_not_worth_a_copy() -> None:
     engine = StepEngine(n_slots=1, n_ctx=512, n_host_bytes=ROOMY)
     run(engine, prompt(1, 50))

@@ -8,13 +8,13 @@ from engine.slot import Slot
 from ipc.messages import Sampling, Task
 
 
-def slot_of(number: int, phase: Phase, todo: int, n_past: int = 0) -> Slot:
+def slot_of(number: int, phase: Phase, todo: int, n_past: int = 0, arrived: float = 0.0) -> Slot:
     """A slot whose sequence has `todo` tokens to evaluate."""
     slot = Slot(number, 4096)
     slot.tokens.set(np.ones(n_past + todo, np.int32))
     slot.evaluated(np.arange(n_past))
     prompt = np.ones(n_past + todo, np.int32)
-    sequence = Sequence.of(b"c", Task(number, b"", Sampling()), prompt, None, 0.0)  # type: ignore[arg-type]
+    sequence = Sequence.of(b"c", Task(number, b"", Sampling()), prompt, None, arrived)  # type: ignore[arg-type]
     sequence.phase, sequence.slot, slot.sequence = phase, slot, sequence
     return slot
 
@@ -71,6 +71,13 @@ def test_a_short_prompt_is_not_stuck_behind_long_ones() -> None:
         scheduler.plan([*long, stream])
     steps = read_all(scheduler, [slot_of(8, Phase.PREFILL, 10), *long, stream])
     assert 8 in {**steps[0], **steps[1]}
+
+
+def test_prompts_of_about_one_length_are_read_as_they_came() -> None:
+    reading = [slot_of(i, Phase.PREFILL, 20 + i % 3, arrived=float(-i)) for i in range(1, 9)]
+    steps = read_all(learned(), [slot_of(0, Phase.GENERATING, 1, 10), *reading])
+    begun = [number for step in steps for number in sorted(step, reverse=True)]
+    assert list(dict.fromkeys(begun)) == [8, 7, 6, 5, 4, 3, 2, 1]
 
 
 def test_a_long_prompt_ends_however_many_short_ones_come() -> None:
