@@ -19,9 +19,9 @@ def slot_of(number: int, phase: Phase, todo: int, n_past: int = 0, arrived: floa
     return slot
 
 
-def learned(target_gap_ms: float | None = None) -> Scheduler:
+def learned(target_gap_ms: float | None = None, tile_from: int = 0) -> Scheduler:
     """A scheduler that knows: a decode step takes 20 ms, a prompt token 2 ms."""
-    scheduler = Scheduler(512, target_gap_ms)
+    scheduler = Scheduler(512, target_gap_ms, tile_from)
     for _ in range(50):
         scheduler.cost.observe(2, 0, 20.0)
         scheduler.cost.observe(2, 10, 40.0)
@@ -74,10 +74,10 @@ def test_a_short_prompt_is_not_stuck_behind_long_ones() -> None:
 
 
 def test_prompts_of_about_one_length_are_read_as_they_came() -> None:
-    reading = [slot_of(i, Phase.PREFILL, 20 + i % 3, arrived=float(-i)) for i in range(1, 9)]
-    steps = read_all(learned(), [slot_of(0, Phase.GENERATING, 1, 10), *reading])
-    begun = [number for step in steps for number in sorted(step, reverse=True)]
-    assert list(dict.fromkeys(begun)) == [8, 7, 6, 5, 4, 3, 2, 1]
+    streams = [slot_of(i, Phase.GENERATING, 1, 10) for i in range(8, 16)]
+    prompts = [slot_of(i, Phase.PREFILL, 20 + i % 3, arrived=float(-i)) for i in range(8)]
+    steps = read_all(learned(tile_from=1000), prompts + streams)
+    assert [list(step) for step in steps] == [[7], [6], [5], [4], [3], [2], [1], [0]]
 
 
 def test_a_long_prompt_ends_however_many_short_ones_come() -> None:
