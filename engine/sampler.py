@@ -59,15 +59,22 @@ class Sampler:
                 self._recent.append(token)
 
     def sample(self, logits: np.ndarray, keep_candidates: bool = False) -> int:
-        """The next token for `logits` [n_vocab] float32; does not change them."""
+        """The next token for `logits` [n_vocab] float32, which are afterwards what they were."""
         forced = self.reasoning.forced() if self.reasoning else None
         if forced is not None:
             self._candidates.fill_one(forced)
             self._candidates.apply(self._chain)  # keeps the chain's random numbers in step with an unforced run
             return forced
-        if len(self._bias_ids):
-            logits = logits.copy()
-            logits[self._bias_ids] += self._biases
+        if not len(self._bias_ids):
+            return self._choose(logits, keep_candidates)
+        unbiased = logits[self._bias_ids]
+        logits[self._bias_ids] = unbiased + self._biases
+        try:
+            return self._choose(logits, keep_candidates)
+        finally:
+            logits[self._bias_ids] = unbiased
+
+    def _choose(self, logits: np.ndarray, keep_candidates: bool) -> int:
         token = self._draw(logits, keep_candidates)
         grammar = self._grammar_in_force()
         if grammar is not None and not grammar.allows(token):
