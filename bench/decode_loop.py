@@ -1,7 +1,8 @@
 """The decode loop without HTTP against llama-batched-bench: generated tokens per second of B sequences side by side.
 
-"binding" feeds batches through ctypes and does nothing else, as llama-batched-bench does; "engine" is the engine
-process, with its scheduler, greedy sampling, text and messages, driven through its socket.
+"binding" feeds batches through ctypes and does nothing else, as llama-batched-bench does; "loop" is the engine's loop
+with its scheduler, greedy sampling and text, in this process and without a client; "engine" is the engine process,
+driven through its socket by a client that shares its cores.
 """
 
 import argparse
@@ -26,14 +27,17 @@ from engine.batch import Batch
 from engine.context import Context
 from engine.download import fetch_model
 from engine.model import Model
+from engine.sequence import Phase
 from ipc import config as configuration
 from ipc.client import AsyncClient
 from ipc.config import Config
 from ipc.messages import Delta, Sampling, Task
+from tests.real_engine import RealEngine
 
 N_BATCH = 2048
 SEQUENCE_CELLS = 512  # context of each sequence
 RUN_SECONDS = 600
+LOOPS = ("binding", "loop", "engine")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ def main() -> None:
     rows = []
     for sequences in args.sequences:
         shape = Shape(model, args.threads, sequences, args.prompt, args.predict)
-        rows += _rows(sequences, *_measure(shape, args.rounds))
+        rows += _rows(sequences, _measure(shape, args.rounds))
     print(f"{model.name}, {args.threads} threads, prompts of {args.prompt} tokens, {args.predict} tokens each\n")
     print(table.render(("sequences", "loop", "tokens/s", "batched-bench", "ratio"), rows, args.markdown))
 
@@ -79,29 +83,25 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(shape: Shape, rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """Tokens per second of llama-batched-bench, the binding and the engine, taking turns."""
-    peer, bare, engine = [], [], []
-    with _engine(shape) as config, _context(shape) as context:
+def _measure(shape: Shape, rounds: int) -> dict[str, list[float]]:
+    """Tokens per second of llama-batched-bench ("") and ours by name, taking turns."""
+    rates: dict[str, list[float]] = {name: [] for name in ("", *LOOPS)}
+    with _engine(shape) as config, _context(shape) as context, _loop(shape) as loop:
         for _ in range(rounds):
-            peer.append(_run_peer(shape))
-            bare.append(_run_binding(shape, context))
-            engine.append(asyncio.run(_run_engine(shape, config)))
-            print(f"{shape.sequences}: {peer[-1]:.1f}, {bare[-1]:.1f}, {engine[-1]:.1f} tokens/s", file=sys.stderr)
-    return peer, bare, engine
+            rates[""].append(_run_peer(shape))
+            rates["binding"].append(_run_binding(shape, context))
+            rates["loop"].append(_run_loop(shape, loop))
+            rates["engine"].append(asyncio.run(_run_engine(shape, config)))
+            print(f"{shape.sequences}:", ", ".join(f"{rate[-1]:.1f}" for rate in rates.values()), file=sys.stderr)
+    return rates
 
 
-def _rows(sequences: int, peer: list[float], bare: list[float], engine: list[float]) -> list[list[str]]:
-    base = statistics.median(peer)
+def _rows(sequences: int, rates: dict[str, list[float]]) -> list[list[str]]:
+    base = statistics.median(rates[""])
+    medians = {name: statistics.median(rates[name]) for name in LOOPS}
     return [
-        [
-            str(sequences),
-            name,
-            table.number(statistics.median(rates)),
-            table.number(base),
-            table.ratio(statistics.median(rates), base),
-        ]
-        for name, rates in (("binding", bare), ("engine", engine))
+        [str(sequences), name, table.number(rate), table.number(base), table.ratio(rate, base)]
+        for name, rate in medians.items()
     ]
 
 
@@ -154,6 +154,30 @@ def _decode(context: Context, batch: Batch) -> None:
     if code != 0:
         raise RuntimeError(f"llama_decode returned {code}")
     context.synchronize()
+
+
+def _loop(shape: Shape) -> RealEngine:
+    cells = shape.sequences * SEQUENCE_CELLS
+    own = {"cache_type_k": None, "cache_type_v": None, "flash_attn": None}  # the engine's defaults
+    return RealEngine(shape.model, threads=shape.threads, parallel=shape.sequences, ctx_size=cells, **own)
+
+
+def _run_loop(shape: Shape, loop: RealEngine) -> float:
+    """Tokens per second while all sequences generate."""
+    sampling = Sampling(temperature=0.0, ignore_eos=True)
+    for prompt in _prompts(shape, loop.model.vocab.n_tokens):
+        loop.submit(prompt.tolist(), shape.predict, stream=True, cache_prompt=False, sampling=sampling)
+    generating = [False]
+    while not all(generating):
+        loop.engine.step()
+        generating = [slot.sequence is not None and slot.sequence.phase is Phase.GENERATING for slot in loop.slots]
+    begin, steps = time.perf_counter(), 0
+    while all(slot.sequence is not None for slot in loop.slots):
+        loop.engine.step()
+        steps += 1
+    seconds = time.perf_counter() - begin
+    loop.run()
+    return steps * shape.sequences / seconds
 
 
 @contextmanager

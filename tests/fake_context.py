@@ -113,7 +113,7 @@ class FakeContext:
         logits[self.outputs[row]] = 10.0
         return logits
 
-    def set_lora(self, adapters: list[tuple[object, float]]) -> None:
+    def set_lora(self, adapters: Iterable[tuple[object, float]]) -> None:
         self.tag = sum(adapter.tag for adapter, _ in adapters)  # type: ignore[attr-defined]
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> bool:
