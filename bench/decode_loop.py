@@ -37,7 +37,7 @@ from tests.real_engine import RealEngine
 N_BATCH = 2048
 SEQUENCE_CELLS = 512  # context of each sequence
 RUN_SECONDS = 600
-LOOPS = ("binding", "loop", "engine")
+PEER, LOOPS = "batched-bench", ("binding", "loop", "engine")
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def main() -> None:
         shape = Shape(model, args.threads, sequences, args.prompt, args.predict)
         rows += _rows(sequences, _measure(shape, args.rounds))
     print(f"{model.name}, {args.threads} threads, prompts of {args.prompt} tokens, {args.predict} tokens each\n")
-    print(table.render(("sequences", "loop", "tokens/s", "batched-bench", "ratio"), rows, args.markdown))
+    print(table.render(("sequences", "loop", "tokens/s", PEER, "ratio"), rows, args.markdown))
 
 
 def _parse() -> argparse.Namespace:
@@ -84,11 +84,11 @@ def _parse() -> argparse.Namespace:
 
 
 def _measure(shape: Shape, rounds: int) -> dict[str, list[float]]:
-    """Tokens per second of llama-batched-bench ("") and ours by name, taking turns."""
-    rates: dict[str, list[float]] = {name: [] for name in ("", *LOOPS)}
+    """Tokens per second of llama-batched-bench and of our loops by name, taking turns."""
+    rates: dict[str, list[float]] = {name: [] for name in (PEER, *LOOPS)}
     with _engine(shape) as config, _context(shape) as context, _loop(shape) as loop:
         for _ in range(rounds):
-            rates[""].append(_run_peer(shape))
+            rates[PEER].append(_run_peer(shape))
             rates["binding"].append(_run_binding(shape, context))
             rates["loop"].append(_run_loop(shape, loop))
             rates["engine"].append(asyncio.run(_run_engine(shape, config)))
@@ -97,7 +97,7 @@ def _measure(shape: Shape, rounds: int) -> dict[str, list[float]]:
 
 
 def _rows(sequences: int, rates: dict[str, list[float]]) -> list[list[str]]:
-    base = statistics.median(rates[""])
+    base = statistics.median(rates[PEER])
     medians = {name: statistics.median(rates[name]) for name in LOOPS}
     return [
         [str(sequences), name, table.number(rate), table.number(base), table.ratio(rate, base)]

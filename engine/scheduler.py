@@ -100,11 +100,10 @@ class Scheduler:
         reading = [(slot.sequence, slot) for slot in slots if slot.sequence is not None]
         for sequence, _ in reading:
             sequence.read_at = sequence.read_at or self._n_steps - 1
-        reading.sort(key=lambda pair: pair[0].precedence)
-        if self._n_steps % 2:
-            reading.sort(key=lambda pair: len(pair[1].todo).bit_length())
-        else:
-            reading.sort(key=lambda pair: pair[0].read_at)
+        shortest = self._n_steps % 2
+        reading.sort(
+            key=lambda pair: (len(pair[1].todo).bit_length() if shortest else pair[0].read_at, pair[0].precedence)
+        )
         chunks = pieces([slot for _, slot in reading], room, least)
         for chunk in chunks:
             if chunk.slot.sequence is not None:
@@ -166,7 +165,7 @@ def pieces(slots: list[Slot], room: int, least: int) -> list[Chunk]:
         remaining = len(slot.todo)
         wanted = min(remaining, _step_limit(slot), slot.n_alike)
         n = min(wanted, room)
-        if room == _TILE + 1 and n <= _TILE:
+        if room == least + 1 and n < room:
             n = min(n, _SMALLEST_PIECE + 1)
         if n > 0 and (n == wanted or n >= least or not chunks):
             chunks.append(Chunk(slot, n, n == remaining))
